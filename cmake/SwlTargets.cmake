@@ -1,0 +1,40 @@
+# Small helpers of the folders' CMake files.
+
+# swl_kernel_sources(files...): in the sim place, compile .cu files as C++.
+function(swl_kernel_sources)
+    if(SWL_PLACE STREQUAL sim)
+        # CMP0119: an explicit LANGUAGE adds -x c++.
+        set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
+    endif()
+endfunction()
+
+# swl_without_tsan(files...): the emulator core is never instrumented by TSan.
+function(swl_without_tsan)
+    if(SWL_SANITIZE STREQUAL thread)
+        set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
+    endif()
+endfunction()
+
+# swl_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...] [TIMEOUT <s>]
+#          [ENV <VAR=value>...]): one gtest program, registered as one ctest test. Called from a
+# <group>.cmake file; relative sources are looked up beside that file.
+function(swl_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;ENV")
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 120)
+    endif()
+    get_filename_component(here "${CMAKE_CURRENT_LIST_FILE}" DIRECTORY)
+    set(sources "")
+    foreach(source ${arg_SOURCES})
+        if(NOT IS_ABSOLUTE "${source}" AND NOT source MATCHES "^\\$<")
+            set(source "${here}/${source}")
+        endif()
+        list(APPEND sources "${source}")
+    endforeach()
+    find_package(GTest REQUIRED)
+    add_executable(${name} ${sources})
+    target_link_libraries(${name} PRIVATE swl_flags ${arg_LIBS} GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                                            ENVIRONMENT "${arg_ENV}")
+endfunction()
