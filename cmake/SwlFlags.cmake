@@ -19,8 +19,8 @@ target_include_directories(swl_flags INTERFACE "${PROJECT_SOURCE_DIR}"
 target_compile_definitions(swl_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
 target_compile_options(
     swl_flags
-    INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wvla;-Werror>
-              $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>
+    INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wvla;-Werror>"
+              "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>"
               $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 target_link_libraries(swl_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 
@@ -35,6 +35,6 @@ elseif(SWL_SANITIZE)
     message(FATAL_ERROR "SWL_SANITIZE is '${SWL_SANITIZE}'; it must be empty, address or thread")
 endif()
 if(options)
-    target_compile_options(swl_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${options}>)
+    target_compile_options(swl_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${options}>")
     target_link_options(swl_flags INTERFACE ${options})
 endif()
