@@ -1,0 +1,209 @@
+// Helpers of the tools: .npy files, routing shapes, tables, JSON.
+#include "tools/support/json.h"
+#include "tools/support/npy.h"
+#include "tools/support/payload.h"
+#include "tools/support/routing.h"
+#include "tools/support/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace
+{
+
+std::string npy_bytes(const std::string &dict, const std::string &data)
+{
+    std::string head("\x93NUMPY\x01\x00", 8);
+
+    head.push_back((char)(dict.size() & 0xff));
+    head.push_back((char)(dict.size() >> 8));
+    return head + dict + data;
+}
+
+const char *read_npy(const std::string &bytes, swl_npy *npy)
+{
+    char path[] = "/tmp/swl-npy-XXXXXX";
+    int fd = mkstemp(path);
+
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(write(fd, bytes.data(), bytes.size()), (ssize_t)bytes.size());
+    close(fd);
+    const char *error = swl_npy_read(path, npy);
+    unlink(path);
+    return error;
+}
+
+std::string text_of(FILE *file)
+{
+    std::string text;
+    int c;
+
+    rewind(file);
+    while ((c = fgetc(file)) != EOF)
+        text.push_back((char)c);
+    fclose(file);
+    return text;
+}
+
+} // namespace
+
+TEST(Npy, ReadsSignedIntegersOfFourBytes)
+{
+    swl_npy npy{};
+    const std::string data("\x01\0\0\0\xff\xff\xff\xff\x00\x01\0\0\x05\0\0\0", 16);
+
+    ASSERT_EQ(
+        read_npy(npy_bytes("{'descr': '<i4', 'fortran_order': False, 'shape': (2, 2), }\n", data),
+                 &npy),
+        nullptr);
+    EXPECT_EQ(npy.ndim, 2);
+    EXPECT_EQ(npy.shape[0], 2u);
+    EXPECT_EQ(npy.data[0], 1);
+    EXPECT_EQ(npy.data[1], -1);
+    EXPECT_EQ(npy.data[2], 256);
+    swl_npy_free(&npy);
+}
+
+TEST(Npy, RefusesWhatItCannotRead)
+{
+    swl_npy npy{};
+    const char *good = "{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), }";
+
+    EXPECT_NE(read_npy(npy_bytes(good, std::string(15, 'x')), &npy), nullptr);
+    EXPECT_NE(read_npy(npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }",
+                                 std::string(4, 'x')),
+                       &npy),
+              nullptr);
+    EXPECT_NE(read_npy(npy_bytes("{'descr': '<i4', 'fortran_order': True, 'shape': (1,), }",
+                                 std::string(4, 'x')),
+                       &npy),
+              nullptr);
+    EXPECT_NE(read_npy(npy_bytes("{'descr': '<i8', 'fortran_order': False, "
+                                 "'shape': (1000000000000, 1000000000000), }",
+                                 ""),
+                       &npy),
+              nullptr);
+    EXPECT_NE(read_npy("not a file of numbers", &npy), nullptr);
+    EXPECT_NE(swl_npy_read("/nonexistent/file.npy", &npy), nullptr);
+    EXPECT_EQ(npy.data, nullptr);
+}
+
+TEST(Routing, ChoicesOfATokenDiffer)
+{
+    const swl_routing_size size{4, 50, 8, 12};
+
+    for (swl_routing_kind kind : {SWL_ROUTING_UNIFORM, SWL_ROUTING_ZIPF, SWL_ROUTING_HOT}) {
+        swl_routing routing{};
+        std::vector<int64_t> ids(50 * 8);
+        std::vector<float> weights(50 * 8);
+
+        routing.kind = kind;
+        routing.skew = kind == SWL_ROUTING_HOT ? 0.5 : 1.2;
+        ASSERT_EQ(swl_routing_check(&routing, &size), nullptr);
+        ASSERT_TRUE(swl_routing_make(&routing, &size, 1, 0, ids.data(), weights.data()));
+        for (int t = 0; t < 50; t++) {
+            std::set<int64_t> row(ids.begin() + 8 * t, ids.begin() + 8 * t + 8);
+
+            EXPECT_EQ(row.size(), 8u);
+            EXPECT_GE(*row.begin(), 0);
+            EXPECT_LT(*row.rbegin(), 12);
+        }
+    }
+}
+
+TEST(Routing, SkewAndSpoiltEntriesShow)
+{
+    const swl_routing_size size{1, 2000, 2, 64};
+    std::vector<int64_t> ids(4000);
+    std::vector<float> weights(4000);
+    swl_routing routing{};
+
+    routing.kind = SWL_ROUTING_ZIPF;
+    routing.skew = 1;
+    ASSERT_TRUE(swl_routing_make(&routing, &size, 0, 0, ids.data(), weights.data()));
+    EXPECT_GT(std::count(ids.begin(), ids.end(), 0), 3 * std::count(ids.begin(), ids.end(), 40));
+    routing.negative = 0.25;
+    routing.beyond = 0.25;
+    ASSERT_TRUE(swl_routing_make(&routing, &size, 0, 0, ids.data(), weights.data()));
+    EXPECT_NEAR((double)std::count_if(ids.begin(), ids.end(), [](int64_t i) { return i < 0; }),
+                1000, 150);
+    EXPECT_NEAR((double)std::count_if(ids.begin(), ids.end(), [](int64_t i) { return i >= 64; }),
+                1000, 150);
+}
+
+TEST(Routing, RaggedStepsHaveRanksWithoutTokens)
+{
+    const swl_routing_size size{16, 100, 1, 16};
+    swl_routing routing{};
+    int empty = 0;
+
+    routing.ragged = true;
+    for (int rank = 0; rank < 16; rank++) {
+        int n = swl_routing_tokens(&routing, &size, rank, 3);
+
+        EXPECT_LE(n, 100);
+        empty += n == 0;
+    }
+    EXPECT_GT(empty, 0);
+    EXPECT_LT(empty, 16);
+}
+
+TEST(Payload, RowsAreFiniteAndRepeatable)
+{
+    for (swl_oracle_type type : {SWL_ORACLE_BF16, SWL_ORACLE_FP16, SWL_ORACLE_FP32}) {
+        uint64_t a[64], b[64];
+
+        swl_payload_row(type, 64, swl_random_of(1, 2, 3), a);
+        swl_payload_row(type, 64, swl_random_of(1, 2, 3), b);
+        for (int h = 0; h < 64; h++) {
+            float x = std::fabs(swl_oracle_load(type, a, h));
+
+            EXPECT_EQ(swl_oracle_load(type, a, h), swl_oracle_load(type, b, h));
+            EXPECT_GE(x, 0.125f);
+            EXPECT_LT(x, 2.0f);
+        }
+    }
+}
+
+TEST(Table, ColumnsAreAligned)
+{
+    static swl_table table;
+    FILE *file = tmpfile();
+
+    table = swl_table{};
+    swl_table_row(&table);
+    swl_table_text(&table, 0, "name");
+    swl_table_text(&table, 1, "us");
+    swl_table_row(&table);
+    swl_table_text(&table, 0, "x");
+    swl_table_bytes(&table, 1, 1234567);
+    swl_table_print(&table, file);
+    EXPECT_EQ(text_of(file), "  name      us\n  ------------\n  x     1.2 MB\n");
+}
+
+TEST(Json, NestsAndEscapes)
+{
+    FILE *file = tmpfile();
+    swl_json json{file, 0, false};
+
+    swl_json_open(&json, nullptr, '{');
+    swl_json_text(&json, "a\"b", "line\n");
+    swl_json_open(&json, "list", '[');
+    swl_json_integer(&json, nullptr, -3);
+    swl_json_number(&json, nullptr, INFINITY);
+    swl_json_close(&json, ']');
+    swl_json_open(&json, "none", '{');
+    swl_json_close(&json, '}');
+    swl_json_flag(&json, "ok", true);
+    swl_json_close(&json, '}');
+    EXPECT_EQ(text_of(file),
+              "{\n  \"a\\\"b\": \"line\\u000a\",\n  \"list\": [\n    -3,\n    null\n  ],\n"
+              "  \"none\": {},\n  \"ok\": true\n}\n");
+}
