@@ -1,0 +1,3 @@
+# Helpers of the tools.
+swl_test(oracle_test SOURCES oracle_test.cc LIBS swl_support LABELS unit)
+swl_test(support_test SOURCES support_test.cc LIBS swl_support LABELS unit)
