@@ -1,0 +1,101 @@
+# setup.sh: what the scripts share; sourced by tools/demo, tools/check and tools/lint.
+#
+# say TEXT           one line about what happens
+# need COMMAND-OR-FILE PACKAGE...   remember packages whose command or file is missing
+# install_needed     install them with apt-get, with sudo when not root
+# quietly LOG CMD... run with output to LOG; show its end when it fails
+
+log_dir=build/logs
+needed=()
+
+say() { printf '%s\n' "swimlane: $*"; }
+
+need() {
+    local what=$1
+    shift
+    case $what in
+    /*) [ -e "$what" ] && return 0 ;;
+    *) command -v "$what" >/dev/null 2>&1 && return 0 ;;
+    esac
+    needed+=("$@")
+}
+
+need_to_build() {
+    need cmake cmake
+    need ninja ninja-build
+    need gcc gcc libc6-dev
+    need g++ g++
+}
+
+need_to_check() {
+    need_to_build
+    need python3 python3
+    need /usr/include/gtest/gtest.h libgtest-dev
+    need /usr/include/infiniband/mlx5dv.h libibverbs-dev
+    need clang-14 clang-14
+    need "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.tsan-$(uname -m).a" libclang-rt-14-dev
+    need clang-format-14 clang-format-14
+    need clang-tidy-14 clang-tidy-14
+    need cppcheck cppcheck
+    need unshare util-linux
+}
+
+quietly() {
+    local log=$log_dir/$1 rc=0
+    shift
+    mkdir -p "$log_dir"
+    "$@" >"$log" 2>&1 </dev/null || rc=$?
+    if [ $rc -ne 0 ]; then
+        say "failed (exit code $rc): $*"
+        tail -n 40 "$log"
+        say "the whole output is in $log"
+    fi
+    return $rc
+}
+
+install_needed() {
+    [ ${#needed[@]} -eq 0 ] && return 0
+    local root=()
+    if ! command -v apt-get >/dev/null 2>&1; then
+        say "these packages are missing and there is no apt-get to install them: ${needed[*]}"
+        return 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            say "as root, install: ${needed[*]}"
+            return 1
+        fi
+        root=(sudo)
+    fi
+    say "installing with apt-get: ${needed[*]}"
+    quietly apt-update.log "${root[@]}" apt-get -qq update || return 1
+    quietly apt-install.log "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -y --no-install-recommends install "${needed[@]}"
+}
+
+# The preset's build folder, configured.
+configure() {
+    quietly "configure-$1.log" cmake --preset "$1"
+}
+
+# build PRESET [TARGET...]: all targets by default; progress is shown when a person looks on.
+build() {
+    local preset=$1 log=$log_dir/build-$1.log rc=0
+    shift
+    mkdir -p "$log_dir"
+    if [ -t 1 ]; then
+        cmake --build --preset "$preset" ${1:+--target "$@"} 2>&1 | tee "$log" |
+            { grep --line-buffered -o '^\[[0-9]*/[0-9]*\]' || true; } |
+            while read -r at; do printf '\r  %s ' "$at"; done
+        rc=${PIPESTATUS[0]}
+        printf '\r                \r'
+    else
+        cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1 || rc=$?
+    fi
+    if [ "$rc" -ne 0 ]; then
+        say "the build of preset $preset failed:"
+        grep -A 12 -m 3 'error' "$log" || tail -n 30 "$log"
+        say "the whole output is in $log"
+    fi
+    return "$rc"
+}
