@@ -348,6 +348,11 @@ int64_t swl_oracle_row(const struct swl_oracle *o, int src, int token, int dst)
     return o->row[src][(size_t)token * (size_t)o->shape.nranks + (size_t)dst];
 }
 
+bool swl_oracle_has(const struct swl_oracle *o, int src, int token)
+{
+    return token < o->sources[src].ntokens;
+}
+
 bool swl_oracle_bad_id(const struct swl_oracle *o, int src)
 {
     return o->bad_id[src];

@@ -59,6 +59,8 @@ int swl_oracle_nlocal(const struct swl_oracle *oracle);
 const struct swl_oracle_rows *swl_oracle_rows_of(const struct swl_oracle *oracle, int rank);
 /* Row of token `token` of `src` at rank `dst`, or -1: not routed there or dropped. */
 int64_t swl_oracle_row(const struct swl_oracle *oracle, int src, int token, int dst);
+/* True when src has a token of this index. */
+bool swl_oracle_has(const struct swl_oracle *oracle, int src, int token);
 /* True when some id of this rank's input is not below nexperts (async bit 2). */
 bool swl_oracle_bad_id(const struct swl_oracle *oracle, int src);
 /* Bytes of one row. */

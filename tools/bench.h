@@ -1,0 +1,166 @@
+/* bench.h: the parts of swimlane-bench.
+ *
+ * Layer: tools. bench.c starts ranks, bench_run.c is the program of one rank, bench_data.c owns its
+ * buffers and expectations, bench_verify.c compares, bench_report.c prints. */
+#ifndef SWL_TOOLS_BENCH_H
+#define SWL_TOOLS_BENCH_H
+
+#include "src/gpu.h"
+#include "tools/support/oracle.h"
+#include "tools/support/routing.h"
+
+#include <nccl_ep.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024 };
+
+enum bench_outputs { BENCH_PLAIN, BENCH_LIBRARY, BENCH_MIXED };
+enum bench_place { BENCH_FIBERS, BENCH_THREADS, BENCH_PROCESSES };
+
+struct bench_options {
+    int nnodes, ranks_per_node;
+    int node_size[BENCH_MAX_NODES];
+    bool interleaved; /* ranks are dealt to the nodes one by one */
+    enum bench_place place;
+    struct swl_routing_size size; /* tokens, top-k, experts; ranks once the nodes are known */
+    int hidden;
+    enum swl_oracle_type type;
+    ncclEpAlgorithm_t algorithm;
+    ncclEpLayout_t layout;
+    int nsms, nchannels;
+    int iterations, warmup;
+    uint64_t seed;
+    struct swl_routing routing;
+    const char *routing_text;
+    const char *link; /* gbps:us */
+    double link_gbps;
+    const char *json;
+    bool verify, pipelined, poison, update_once;
+    enum bench_outputs outputs;
+    int id_bytes;
+    bool global_ids;
+    int64_t budget;
+    bool drop;
+    int delay_us;
+    int timeout_ms;
+    bool wire_fp32; /* SWIMLANE_COMBINE_WIRE */
+    bool quiet;
+    int node_of[BENCH_MAX_RANKS];
+};
+
+enum bench_parsed {
+    BENCH_RUN,
+    BENCH_HELP, /* help was printed */
+    BENCH_WRONG /* a complaint was printed */
+};
+enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv);
+void bench_options_free(struct bench_options *o);
+
+/* ---- data of one rank ---- */
+
+/* Device memory between guard bytes. */
+struct bench_buffer {
+    char *base;
+    char *data;
+    size_t bytes; /* of data */
+    bool library; /* of swimlaneMemAlloc */
+};
+
+enum bench_what {
+    BENCH_IDS, /* inputs of Update and Dispatch */
+    BENCH_WEIGHTS,
+    BENCH_TOKENS,
+    BENCH_EXPERT_COUNTERS, /* outputs of Update */
+    BENCH_TOTAL,
+    BENCH_SOURCE_COUNTERS,
+    BENCH_ROWS, /* outputs of Dispatch */
+    BENCH_ROW_WEIGHTS,
+    BENCH_ROW_IDS,
+    BENCH_RESULTS,  /* input of Combine */
+    BENCH_COMBINED, /* output of Combine */
+    BENCH_NBUFFERS
+};
+
+/* One step in flight: device buffers, their host images and what must come out. */
+struct bench_slot {
+    struct bench_buffer device[BENCH_NBUFFERS];
+    char *host[BENCH_NBUFFERS]; /* inputs: what is sent; outputs: what was found */
+    int step;
+    int ntokens;
+    int64_t *ids; /* [nranks][tokens][topk] */
+    float *weights;
+    struct swl_oracle_source *sources;
+    struct swl_oracle *oracle;
+};
+
+/* Bytes moved in one step by the busiest rank. */
+struct bench_traffic {
+    double network_dispatch, network_combine; /* on the wire, the larger of sent and received */
+    double nvlink;                            /* rows stored by another GPU of the node */
+    double logical;                           /* rows received */
+    double dropped;                           /* rows beyond the budget, all ranks */
+};
+
+struct bench_rank {
+    const struct bench_options *o;
+    int rank;
+    ncclComm_t comm;
+    ncclEpGroup_t group;
+    ncclEpHandle_t handle;
+    cudaStream_t stream;
+    void *word; /* of the barrier */
+    int nslots;
+    struct bench_slot *slots;
+    int complaints; /* failed comparisons */
+};
+
+/* Byte that fills each buffer between calls. */
+int bench_poison(enum bench_what what);
+size_t bench_row_bytes(const struct bench_options *o);
+int bench_nlocal(const struct bench_options *o);
+
+bool bench_slots_create(struct bench_rank *r);
+void bench_slots_destroy(struct bench_rank *r);
+/* Make inputs and expectations of a step; false when memory is short. */
+bool bench_slot_prepare(struct bench_rank *r, struct bench_slot *slot, int step);
+void bench_payload(const struct bench_options *o, int step, int src, int token, void *row);
+void bench_result(const struct bench_options *o, int step, int dst, int64_t row, void *out);
+struct bench_traffic bench_traffic_of(const struct bench_options *o,
+                                      const struct swl_oracle *oracle);
+
+/* Rows of BENCH_ROWS that are read back: those in use and some behind them. */
+int64_t bench_rows_checked(const struct bench_options *o, const struct bench_slot *slot, int rank);
+
+/* Compare what the slot's calls left behind; counts and prints complaints. */
+void bench_verify_slot(struct bench_rank *r, const struct bench_slot *slot);
+void bench_verify_guards(struct bench_rank *r);
+void bench_complain(struct bench_rank *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The program of one rank; true when everything was as it must be. */
+bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm);
+
+/* ---- results ---- */
+
+enum bench_operation { BENCH_UPDATE, BENCH_DISPATCH, BENCH_COMBINE, BENCH_NOPERATIONS };
+
+/* What one rank measured in one step. */
+struct bench_sample {
+    double device_us[BENCH_NOPERATIONS]; /* emulator: virtual time */
+    double host_us[BENCH_NOPERATIONS];   /* wall clock */
+};
+
+struct bench_summary {
+    int complaints; /* of all ranks */
+    uint64_t device_bytes, window_bytes, nsms, dropped;
+    struct bench_traffic traffic;
+    double wall_s;
+};
+
+/* samples: [nranks][iterations]. Print the table and write the JSON file; false when that failed. */
+bool bench_report(const struct bench_options *o, const struct bench_sample *samples,
+                  const struct bench_summary *summary);
+
+#endif

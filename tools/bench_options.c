@@ -1,0 +1,415 @@
+/* bench_options.c: command line of swimlane-bench. One row per option: name, value, help, parser. */
+#include "tools/bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct row {
+    const char *name;
+    const char *value; /* NULL: a flag */
+    const char *help;
+    bool (*parse)(struct bench_options *, const char *text, size_t offset);
+    size_t offset;
+};
+
+static bool parse_integer(const char *text, long long low, long long high, long long *value_p)
+{
+    char *end;
+
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+
+    if (errno || end == text || *end || value < low || value > high)
+        return false;
+    *value_p = value;
+    return true;
+}
+
+static bool take_int(struct bench_options *o, const char *text, size_t offset)
+{
+    long long value;
+
+    if (!parse_integer(text, 0, INT32_MAX, &value))
+        return false;
+    *(int *)((char *)o + offset) = (int)value;
+    return true;
+}
+
+static bool take_long(struct bench_options *o, const char *text, size_t offset)
+{
+    long long value;
+
+    if (!parse_integer(text, 0, INT64_MAX, &value))
+        return false;
+    *(int64_t *)((char *)o + offset) = value;
+    return true;
+}
+
+static bool take_share(struct bench_options *o, const char *text, size_t offset)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end || !(value >= 0 && value <= 1))
+        return false;
+    *(double *)((char *)o + offset) = value;
+    return true;
+}
+
+static bool take_flag(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)text;
+    *(bool *)((char *)o + offset) = true;
+    return true;
+}
+
+static bool take_text(struct bench_options *o, const char *text, size_t offset)
+{
+    *(const char **)((char *)o + offset) = text;
+    return *text != '\0';
+}
+
+/* Index of text in a list that ends with NULL, or -1. */
+static int word_of(const char *text, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return i;
+    return -1;
+}
+
+static bool take_node_sizes(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)offset;
+    o->nnodes = 0;
+    for (;;) {
+        char *end;
+        long size = strtol(text, &end, 10);
+
+        if (end == text || size < 1 || size > BENCH_MAX_RANKS || o->nnodes == BENCH_MAX_NODES)
+            return false;
+        o->node_size[o->nnodes++] = (int)size;
+        if (*end == '\0')
+            return true;
+        if (*end != ',' && *end != '+')
+            return false;
+        text = end + 1;
+    }
+}
+
+static bool take_order(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"contiguous", "interleaved", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->interleaved = word == 1;
+    return word >= 0;
+}
+
+static bool take_place(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"fibers", "threads", "processes", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->place = (enum bench_place)word;
+    return word >= 0;
+}
+
+static bool take_type(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"bf16", "fp16", "fp32", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->type = (enum swl_oracle_type)word;
+    return word >= 0;
+}
+
+static bool take_algorithm(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"ll", "ht", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->algorithm = (ncclEpAlgorithm_t)word;
+    return word >= 0;
+}
+
+static bool take_layout(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"unset", "expert-major", "rank-major", "flat", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->layout = (ncclEpLayout_t)word;
+    return word > 0;
+}
+
+static bool take_outputs(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"plain", "library", "mixed", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->outputs = (enum bench_outputs)word;
+    return word >= 0;
+}
+
+static bool take_ids(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"int32", "int64", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->id_bytes = word == 1 ? 8 : 4;
+    return word >= 0;
+}
+
+static bool take_policy(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"trap", "drop", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->drop = word == 1;
+    return word >= 0;
+}
+
+/* name or name:number; anything else is a file. */
+static bool take_routing(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)offset;
+    o->routing_text = text;
+    if (strcmp(text, "uniform") == 0) {
+        o->routing.kind = SWL_ROUTING_UNIFORM;
+        return true;
+    }
+    const bool zipf = strncmp(text, "zipf", 4) == 0;
+    const char *rest = zipf ? text + 4 : strncmp(text, "hot", 3) == 0 ? text + 3 : NULL;
+
+    if (!rest || (*rest && *rest != ':')) {
+        const char *error = swl_npy_read(text, &o->routing.file);
+
+        if (error)
+            fprintf(stderr, "swimlane-bench: cannot read routing file %s: %s\n", text, error);
+        o->routing.kind = SWL_ROUTING_FILE;
+        return !error;
+    }
+    o->routing.kind = zipf ? SWL_ROUTING_ZIPF : SWL_ROUTING_HOT;
+    o->routing.skew = zipf ? 1.0 : 0.5;
+    if (*rest == '\0')
+        return true;
+    char *end;
+
+    o->routing.skew = strtod(rest + 1, &end);
+    return end != rest + 1 && !*end && o->routing.skew >= 0 && o->routing.skew <= (zipf ? 8 : 1);
+}
+
+static bool take_link(struct bench_options *o, const char *text, size_t offset)
+{
+    double us;
+    char end;
+
+    (void)offset;
+    o->link = text;
+    return sscanf(text, "%lf:%lf%c", &o->link_gbps, &us, &end) == 2 && o->link_gbps > 0 && us >= 0;
+}
+
+static bool take_no_verify(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)text;
+    (void)offset;
+    o->verify = false;
+    return true;
+}
+
+#define AT(field) offsetof(struct bench_options, field)
+
+/* clang-format off */
+static const struct row rows[] = {
+    {"nodes", "N", "nodes (2)", take_int, AT(nnodes)},
+    {"ranks-per-node", "N", "ranks, that is GPUs, of a node (4)", take_int, AT(ranks_per_node)},
+    {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
+    {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
+    {"place", "PLACE", "fibers (default, repeatable), threads or processes", take_place, 0},
+    {"tokens", "N", "tokens of a rank in a step (256)", take_int, AT(size.ntokens)},
+    {"hidden", "N", "elements of a token (7168)", take_int, AT(hidden)},
+    {"topk", "N", "experts a token chooses (8)", take_int, AT(size.topk)},
+    {"experts", "N", "experts in total (256)", take_int, AT(size.nexperts)},
+    {"dtype", "TYPE", "bf16 (default), fp16 or fp32", take_type, 0},
+    {"algorithm", "NAME", "ht (default) or ll", take_algorithm, 0},
+    {"layout", "NAME", "flat (default), expert-major or rank-major", take_layout, 0},
+    {"sms", "N", "SMs the kernels may use (the library's choice)", take_int, AT(nsms)},
+    {"channels", "N", "channels (the library's choice)", take_int, AT(nchannels)},
+    {"iterations", "N", "measured steps (4)", take_int, AT(iterations)},
+    {"warmup", "N", "steps before them (1)", take_int, AT(warmup)},
+    {"seed", "N", "seed of all inputs (1)", take_long, AT(seed)},
+    {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], or a .npy file of ids", take_routing, 0},
+    {"ragged", NULL, "different token counts, some ranks without tokens", take_flag, AT(routing.ragged)},
+    {"negative-fraction", "F", "share of the entries made -1 (0)", take_share, AT(routing.negative)},
+    {"duplicates", "F", "share of the entries that repeat an earlier one (0)", take_share, AT(routing.duplicate)},
+    {"beyond", "F", "share of the entries with an id that does not exist (0)", take_share, AT(routing.beyond)},
+    {"budget", "N", "rows a rank can receive (all that may come)", take_long, AT(budget)},
+    {"policy", "NAME", "trap (default) or drop rows beyond the budget", take_policy, 0},
+    {"outputs", "KIND", "memory of rows: plain (default), library or mixed over the ranks", take_outputs, 0},
+    {"ids", "TYPE", "int64 (default) or int32 ids and counters", take_ids, 0},
+    {"global-ids", NULL, "ask for global expert ids", take_flag, AT(global_ids)},
+    {"link", "GBPS:US", "modelled network of each NIC, e.g. 400:3 (none)", take_link, 0},
+    {"timeout-ms", "N", "limit of every wait on the device (the library's choice)", take_int, AT(timeout_ms)},
+    {"update-once", NULL, "route once, then dispatch and combine the same routing", take_flag, AT(update_once)},
+    {"pipelined", NULL, "enqueue all steps without waiting between them; verifies, measures nothing", take_flag, AT(pipelined)},
+    {"poison", NULL, "overwrite all user memory between calls, guard bytes around it are always checked", take_flag, AT(poison)},
+    {"delay", "US", "hold each rank back up to this long before its calls (0)", take_int, AT(delay_us)},
+    {"no-verify", NULL, "measure only; by default every step is compared with the oracle", take_no_verify, 0},
+    {"json", "FILE", "write the results as JSON", take_text, AT(json)},
+    {"quiet", NULL, "print the verdict only", take_flag, AT(quiet)},
+};
+/* clang-format on */
+
+static void print_help(void)
+{
+    puts("usage: swimlane-bench [--option value]...\n"
+         "Runs Update, Dispatch and Combine on its own ranks, compares every result with an\n"
+         "independent model and prints times and bandwidths.\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char left[40];
+
+        snprintf(left, sizeof left, "--%s %s", rows[i].name, rows[i].value ? rows[i].value : "");
+        printf("  %-24s %s\n", left, rows[i].help);
+    }
+    puts("\nEnvironment: SIMT_SEED replays an emulated schedule, SWIMLANE_COMBINE_WIRE=fp32 keeps\n"
+         "partial sums between nodes exact; docs/tuning.md lists the others.\n"
+         "Exit code: 0 verified, 1 failed, 2 wrong arguments.");
+}
+
+static const struct row *row_of(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strlen(rows[i].name) == length && strncmp(rows[i].name, name, length) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static enum bench_parsed complain(const char *text, const char *argument)
+{
+    fprintf(stderr, "swimlane-bench: %s %s (--help lists the options)\n", text, argument);
+    return BENCH_WRONG;
+}
+
+static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            print_help();
+            return BENCH_HELP;
+        }
+        if (strncmp(argument, "--", 2) != 0)
+            return complain("unexpected argument", argument);
+        size_t length = strcspn(argument + 2, "=");
+        const struct row *row = row_of(argument + 2, length);
+
+        if (!row)
+            return complain("unknown option", argument);
+        const char *value = argument[2 + length] == '=' ? argument + 3 + length : NULL;
+
+        if (row->value && !value && ++i < argc)
+            value = argv[i];
+        if (!row->value != !value)
+            return complain(row->value ? "value missing after" : "no value allowed in", argument);
+        if (!row->parse(o, value, row->offset))
+            return complain("wrong value of", argument);
+    }
+    return BENCH_RUN;
+}
+
+/* Node of each rank, from the sizes and the order. */
+static bool place_ranks(struct bench_options *o)
+{
+    int left[BENCH_MAX_NODES];
+    int n = 0, node = 0;
+
+    for (int i = 0; i < o->nnodes; i++)
+        n += left[i] = o->node_size[i];
+    o->size.nranks = n;
+    if (n > BENCH_MAX_RANKS)
+        return false;
+    for (int r = 0; r < n; r++) {
+        while (left[node] == 0)
+            node = (node + 1) % o->nnodes;
+        o->node_of[r] = node;
+        left[node]--;
+        if (o->interleaved)
+            node = (node + 1) % o->nnodes;
+    }
+    return true;
+}
+
+static enum bench_parsed check(struct bench_options *o)
+{
+    if (o->nnodes < 1 || o->nnodes > BENCH_MAX_NODES || o->ranks_per_node < 1 ||
+        o->ranks_per_node > BENCH_MAX_RANKS)
+        return complain("there must be", "1 to 64 nodes and at least one rank");
+    if (o->node_size[0] == 0)
+        for (int i = 0; i < o->nnodes; i++)
+            o->node_size[i] = o->ranks_per_node;
+    if (!place_ranks(o))
+        return complain("there are", "more than 1024 ranks");
+    if (o->size.topk < 1 || o->size.topk > 64 || o->size.nexperts < 1)
+        return complain("top-k must be 1 to 64 and experts at least 1:", "--topk, --experts");
+    if (o->hidden < 1 || bench_row_bytes(o) % 16 != 0)
+        return complain("a token must be a multiple of 16 bytes:", "--hidden");
+    if (o->iterations < 1)
+        return complain("nothing to do:", "--iterations 0");
+    if (o->routing.negative + o->routing.duplicate + o->routing.beyond > 1)
+        return complain("shares add up to more than 1:", "--negative-fraction and others");
+    const int capacity = o->size.ntokens > 0 ? o->size.ntokens : 1;
+
+    if (o->budget == 0)
+        o->budget = (int64_t)capacity * o->size.nranks;
+    if (o->budget < capacity)
+        return complain("the budget must cover one rank's tokens:", "--budget");
+    const char *error = swl_routing_check(&o->routing, &o->size);
+
+    return error ? complain(error, "") : BENCH_RUN;
+}
+
+enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv)
+{
+    *o = (struct bench_options){
+        .nnodes = 2,
+        .ranks_per_node = 4,
+        .size = {.ntokens = 256, .topk = 8, .nexperts = 256},
+        .hidden = 7168,
+        .algorithm = NCCL_EP_ALGO_HIGH_THROUGHPUT,
+        .layout = NCCL_EP_LAYOUT_FLAT,
+        .iterations = 4,
+        .warmup = 1,
+        .seed = 1,
+        .routing_text = "uniform",
+        .verify = true,
+        .id_bytes = 8,
+        .place = SWL_EMULATED ? BENCH_FIBERS : BENCH_THREADS,
+    };
+    enum bench_parsed parsed = parse_arguments(o, argc, argv);
+
+    if (parsed != BENCH_RUN)
+        return parsed;
+    const char *wire = getenv("SWIMLANE_COMBINE_WIRE");
+
+    o->wire_fp32 = wire && strcasecmp(wire, "fp32") == 0;
+    o->routing.seed = o->seed;
+    return check(o);
+}
+
+void bench_options_free(struct bench_options *o)
+{
+    swl_npy_free(&o->routing.file);
+}

@@ -1,0 +1,249 @@
+/* bench_report.c: the table a person reads, and the same as JSON.
+ *
+ * Time of an operation in a step = the slowest rank; bandwidths = bytes of the busiest rank over
+ * the median time. */
+#include "tools/bench.h"
+
+#include "tools/support/json.h"
+#include "tools/support/table.h"
+
+#include <swimlane.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const operation_names[] = {"update", "dispatch", "combine"};
+static const char *const type_names[] = {"bf16", "fp16", "fp32"};
+
+struct figures {
+    double min, median, max;         /* us */
+    double host_ms;                  /* median wall clock */
+    double network, nvlink, logical; /* bytes */
+};
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Slowest rank of each step, sorted; host: wall clock. */
+static bool times_of(const struct bench_options *o, const struct bench_sample *samples,
+                     enum bench_operation operation, bool host, double *times)
+{
+    int n = 0;
+
+    for (int i = 0; i < o->iterations; i++) {
+        times[n] = 0;
+        for (int r = 0; r < o->size.nranks; r++) {
+            const struct bench_sample *s = &samples[r * o->iterations + i];
+            const double us = host ? s->host_us[operation] : s->device_us[operation];
+
+            if (us > times[n])
+                times[n] = us;
+        }
+        n++;
+    }
+    qsort(times, (size_t)n, sizeof *times, compare);
+    return times[n - 1] > 0;
+}
+
+static bool figures_of(const struct bench_options *o, const struct bench_sample *samples,
+                       const struct bench_summary *summary, enum bench_operation operation,
+                       struct figures *f)
+{
+    double *times = calloc((size_t)o->iterations, sizeof *times);
+    const struct bench_traffic *t = &summary->traffic;
+
+    *f = (struct figures){0};
+    if (!times)
+        return false;
+    bool ok = times_of(o, samples, operation, false, times);
+
+    f->min = times[0];
+    f->median = times[o->iterations / 2];
+    f->max = times[o->iterations - 1];
+    times_of(o, samples, operation, true, times);
+    f->host_ms = times[o->iterations / 2] / 1e3;
+    if (operation != BENCH_UPDATE) {
+        f->network = operation == BENCH_DISPATCH ? t->network_dispatch : t->network_combine;
+        f->nvlink = t->nvlink;
+        f->logical = t->logical;
+    }
+    free(times);
+    return ok;
+}
+
+static double gbs(double bytes, double us)
+{
+    return us > 0 ? bytes / us / 1e3 : 0;
+}
+
+static void print_shape(const struct bench_options *o)
+{
+    printf("%s\n  ", swimlaneVersionString());
+    for (int i = 0; i < o->nnodes; i++)
+        printf("%s%d", i ? "+" : "", o->node_size[i]);
+    printf(" ranks on %d node%s, %d tokens x %d %s, top-%d of %d experts, routing %s, seed %" PRIu64
+           "\n",
+           o->nnodes, o->nnodes == 1 ? "" : "s", o->size.ntokens, o->hidden, type_names[o->type],
+           o->size.topk, o->size.nexperts, o->routing_text, o->seed);
+}
+
+static void cell_rate(struct swl_table *table, int column, double bytes, double us)
+{
+    if (bytes > 0 && us > 0)
+        swl_table_text(table, column, "%.1f", gbs(bytes, us));
+    else
+        swl_table_text(table, column, "-");
+}
+
+static void table_row(struct swl_table *table, const struct bench_options *o, const char *name,
+                      const struct figures *f)
+{
+    swl_table_row(table);
+    swl_table_text(table, 0, "%s", name);
+    swl_table_text(table, 1, "%.1f", f->min);
+    swl_table_text(table, 2, "%.1f", f->median);
+    swl_table_text(table, 3, "%.1f", f->max);
+    cell_rate(table, 4, f->network, f->median);
+    cell_rate(table, 5, f->nvlink, f->median);
+    cell_rate(table, 6, f->logical, f->median);
+    if (o->link_gbps > 0 && f->network > 0)
+        swl_table_text(table, 7, "%.0f %%", 100 * gbs(f->network, f->median) / (o->link_gbps / 8));
+    else
+        swl_table_text(table, 7, "-");
+    swl_table_text(table, 8, "%.1f", f->host_ms);
+}
+
+static void print_table(const struct bench_options *o, const struct figures *figures,
+                        const struct bench_summary *summary)
+{
+    static const char *const headings[] = {"operation",    "min us",       "median us",
+                                           "max us",       "network GB/s", "NVLink GB/s",
+                                           "logical GB/s", "of link",      "host ms"};
+    struct swl_table *table = calloc(1, sizeof *table);
+
+    if (!table)
+        return;
+    swl_table_row(table);
+    for (int c = 0; c < (int)(sizeof headings / sizeof *headings); c++)
+        swl_table_text(table, c, "%s", headings[c]);
+    for (int i = 0; i < BENCH_NOPERATIONS; i++)
+        if (figures[i].max > 0)
+            table_row(table, o, operation_names[i], &figures[i]);
+    putchar('\n');
+    swl_table_print(table, stdout);
+    free(table);
+#if SWL_EMULATED
+    printf(
+        "\n  us and GB/s: modelled (virtual time, network %s, kernels and NVLink take no time);\n"
+        "  host ms: wall clock of the emulation on this machine\n",
+        o->link ? o->link : "without a link model");
+#endif
+    printf("  %" PRIu64
+           " SMs, %.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",
+           summary->nsms, (double)summary->device_bytes / 1e6, (double)summary->window_bytes / 1e6);
+    if (summary->dropped)
+        printf("  %" PRIu64 " rows dropped beyond the budget of %" PRId64 " rows\n",
+               summary->dropped, o->budget);
+}
+
+static void print_verdict(const struct bench_options *o, const struct bench_summary *summary)
+{
+    if (!o->verify)
+        puts("\n  verification: OFF");
+    else if (summary->complaints)
+        printf("\n  verification: FAILED, %d differences\n", summary->complaints);
+    else
+        printf("\n  verification: PASSED for dispatch and combine, %d step%s on %d ranks, "
+               "bit by bit (%.1f s)\n",
+               o->warmup + o->iterations, o->warmup + o->iterations == 1 ? "" : "s", o->size.nranks,
+               summary->wall_s);
+}
+
+static void json_shape(struct swl_json *json, const struct bench_options *o)
+{
+    swl_json_open(json, "shape", '{');
+    swl_json_open(json, "node_sizes", '[');
+    for (int i = 0; i < o->nnodes; i++)
+        swl_json_integer(json, NULL, o->node_size[i]);
+    swl_json_close(json, ']');
+    swl_json_integer(json, "tokens", o->size.ntokens);
+    swl_json_integer(json, "hidden", o->hidden);
+    swl_json_integer(json, "topk", o->size.topk);
+    swl_json_integer(json, "experts", o->size.nexperts);
+    swl_json_text(json, "dtype", type_names[o->type]);
+    swl_json_text(json, "routing", o->routing_text);
+    swl_json_integer(json, "seed", (int64_t)o->seed);
+    swl_json_integer(json, "budget", o->budget);
+    swl_json_text(json, "link", o->link ? o->link : "");
+    swl_json_close(json, '}');
+}
+
+static void json_operation(struct swl_json *json, const char *name, const struct figures *f)
+{
+    swl_json_open(json, name, '{');
+    swl_json_number(json, "min_us", f->min);
+    swl_json_number(json, "median_us", f->median);
+    swl_json_number(json, "max_us", f->max);
+    swl_json_number(json, "host_ms", f->host_ms);
+    swl_json_number(json, "network_bytes", f->network);
+    swl_json_number(json, "nvlink_bytes", f->nvlink);
+    swl_json_number(json, "logical_bytes", f->logical);
+    swl_json_close(json, '}');
+}
+
+static bool write_json(const struct bench_options *o, const struct figures *figures,
+                       const struct bench_summary *summary)
+{
+    FILE *file = fopen(o->json, "w");
+    struct swl_json json = {.file = file};
+
+    if (!file) {
+        fprintf(stderr, "swimlane-bench: cannot write %s\n", o->json);
+        return false;
+    }
+    swl_json_open(&json, NULL, '{');
+    swl_json_text(&json, "version", swimlaneVersionString());
+    swl_json_flag(&json, "emulated", SWL_EMULATED);
+    json_shape(&json, o);
+    swl_json_flag(&json, "verified", o->verify && summary->complaints == 0);
+    swl_json_integer(&json, "differences", summary->complaints);
+    swl_json_integer(&json, "sms", (int64_t)summary->nsms);
+    swl_json_integer(&json, "device_bytes", (int64_t)summary->device_bytes);
+    swl_json_integer(&json, "window_bytes", (int64_t)summary->window_bytes);
+    swl_json_integer(&json, "rows_dropped", (int64_t)summary->dropped);
+    swl_json_number(&json, "wall_s", summary->wall_s);
+    swl_json_open(&json, "operations", '{');
+    for (int i = 0; i < BENCH_NOPERATIONS; i++)
+        json_operation(&json, operation_names[i], &figures[i]);
+    swl_json_close(&json, '}');
+    swl_json_close(&json, '}');
+    bool ok = !ferror(file);
+
+    ok = fclose(file) == 0 && ok;
+    if (!ok)
+        fprintf(stderr, "swimlane-bench: cannot write %s\n", o->json);
+    return ok;
+}
+
+bool bench_report(const struct bench_options *o, const struct bench_sample *samples,
+                  const struct bench_summary *summary)
+{
+    struct figures figures[BENCH_NOPERATIONS];
+    bool measured = false;
+
+    for (int i = 0; i < BENCH_NOPERATIONS; i++)
+        measured |= figures_of(o, samples, summary, (enum bench_operation)i, &figures[i]);
+    if (!o->quiet) {
+        print_shape(o);
+        if (measured)
+            print_table(o, figures, summary);
+    }
+    print_verdict(o, summary);
+    fflush(stdout);
+    return !o->json || write_json(o, figures, summary);
+}

@@ -1,0 +1,429 @@
+/* bench_run.c: what one rank of swimlane-bench does.
+ *
+ * A step: Update, Dispatch, outputs to the host, results of the experts to the device, Combine. The
+ * user's work between the calls is copies and fills on the same stream, so that the library's own
+ * entry and exit rules are all that protects the memory. One by one (the default) each call is
+ * timed between barriers; pipelined, all steps are enqueued and nobody waits. */
+#include "tools/bench.h"
+
+#include "tools/support/payload.h"
+
+#include <swimlane.h>
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { STREAM_DELAY = 13 };
+
+static double host_now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* ---- group ---- */
+
+static bool group_create(struct bench_rank *r)
+{
+    const struct bench_options *o = r->o;
+    ncclEpGroupConfig_t config = NCCL_EP_GROUP_CONFIG_INIT;
+    ncclEpHandleConfig_t handle = NCCL_EP_HANDLE_CONFIG_INIT;
+
+    config.algorithm = o->algorithm;
+    config.num_experts = (unsigned)o->size.nexperts;
+    config.max_dispatch_tokens_per_rank = (unsigned)(o->size.ntokens ? o->size.ntokens : 1);
+    config.max_recv_tokens_per_rank = (unsigned)o->budget;
+    config.max_token_bytes = (unsigned)bench_row_bytes(o);
+    config.num_channels = (unsigned)o->nchannels;
+    config.max_num_sms = (unsigned)o->nsms;
+    config.timeout_ns = (uint64_t)o->timeout_ms * 1000000u;
+    config.overflow_policy = o->drop ? NCCL_EP_OVERFLOW_DROP : NCCL_EP_OVERFLOW_TRAP;
+    config.num_topk = (unsigned)o->size.topk;
+    if (ncclEpCreateGroup(&r->group, r->comm, &config) != ncclSuccess) {
+        bench_complain(r, "%s", swimlaneLastError());
+        return false;
+    }
+    if (ncclEpInitHandle(&r->handle, r->group, o->layout, &handle, o->size.topk, NULL) !=
+        ncclSuccess) {
+        bench_complain(r, "%s", swimlaneLastError());
+        return false;
+    }
+    return true;
+}
+
+/* ---- calls ---- */
+
+/* A descriptor with its extents. */
+struct view {
+    ncclEpTensor_t tensor;
+    size_t sizes[2];
+};
+
+static ncclEpTensor_t *view_of(struct view *v, const struct bench_slot *slot, enum bench_what what,
+                               ncclDataType_t type, const size_t (*sizes)[2])
+{
+    v->sizes[0] = (*sizes)[0];
+    v->sizes[1] = (*sizes)[1];
+    v->tensor = (ncclEpTensor_t)NCCL_EP_TENSOR_INIT;
+    v->tensor.ndim = v->sizes[1] ? 2 : 1;
+    v->tensor.datatype = type;
+    v->tensor.data = slot->device[what].data;
+    v->tensor.sizes = v->sizes;
+    return &v->tensor;
+}
+
+#define VIEW(v, what, type, ...) view_of(v, slot, what, type, &(const size_t[2]){__VA_ARGS__})
+
+static ncclDataType_t row_type(const struct bench_options *o)
+{
+    static const ncclDataType_t types[] = {ncclBfloat16, ncclFloat16, ncclFloat32};
+
+    return types[o->type];
+}
+
+static ncclDataType_t id_type(const struct bench_options *o)
+{
+    return o->id_bytes == 8 ? ncclInt64 : ncclInt32;
+}
+
+static ncclResult_t call_update(struct bench_rank *r, struct bench_slot *slot)
+{
+    const struct bench_options *o = r->o;
+    const ncclDataType_t type = id_type(o);
+    ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
+    struct view ids, experts, total, sources;
+
+    info.expert_counters = VIEW(&experts, BENCH_EXPERT_COUNTERS, type, (size_t)bench_nlocal(o), 0);
+    info.recv_total_counter = VIEW(&total, BENCH_TOTAL, type, 1, 0);
+    info.src_rank_counters = VIEW(&sources, BENCH_SOURCE_COUNTERS, type, (size_t)o->size.nranks, 0);
+    return ncclEpUpdateHandle(
+        r->handle, VIEW(&ids, BENCH_IDS, type, (size_t)slot->ntokens, (size_t)o->size.topk), &info,
+        r->stream);
+}
+
+static ncclResult_t call_dispatch(struct bench_rank *r, struct bench_slot *slot)
+{
+    const struct bench_options *o = r->o;
+    const size_t tokens = (size_t)slot->ntokens, topk = (size_t)o->size.topk;
+    const size_t rows = (size_t)o->budget, hidden = (size_t)o->hidden;
+    ncclEpDispatchInputs_t in = NCCL_EP_DISPATCH_INPUTS_INIT;
+    ncclEpDispatchOutputs_t out = NCCL_EP_DISPATCH_OUTPUTS_INIT;
+    ncclEpDispatchConfig_t config = NCCL_EP_DISPATCH_CONFIG_INIT;
+    ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
+    struct view v[5];
+
+    in.tokens = VIEW(&v[0], BENCH_TOKENS, row_type(o), tokens, hidden);
+    in.topk_weights = VIEW(&v[1], BENCH_WEIGHTS, ncclFloat32, tokens, topk);
+    out.tokens = VIEW(&v[2], BENCH_ROWS, row_type(o), rows, hidden);
+    out.topk_weights = VIEW(&v[3], BENCH_ROW_WEIGHTS, ncclFloat32, rows, topk);
+    out.topk_idx = VIEW(&v[4], BENCH_ROW_IDS, id_type(o), rows, topk);
+    info.recv_topk_idx_kind = o->global_ids ? NCCL_EP_EXPERT_ID_GLOBAL : NCCL_EP_EXPERT_ID_AUTO;
+    return ncclEpDispatch(r->handle, &in, &out, &info, &config, r->stream);
+}
+
+static ncclResult_t call_combine(struct bench_rank *r, struct bench_slot *slot)
+{
+    const struct bench_options *o = r->o;
+    const size_t hidden = (size_t)o->hidden;
+    ncclEpCombineInputs_t in = NCCL_EP_COMBINE_INPUTS_INIT;
+    ncclEpCombineOutputs_t out = NCCL_EP_COMBINE_OUTPUTS_INIT;
+    struct view v[2];
+
+    in.tokens = VIEW(&v[0], BENCH_RESULTS, row_type(o), (size_t)o->budget, hidden);
+    out.tokens = VIEW(&v[1], BENCH_COMBINED, row_type(o), (size_t)slot->ntokens, hidden);
+    return ncclEpCombine(r->handle, &in, &out, NULL, r->stream);
+}
+
+/* ---- the user's work between the calls ---- */
+
+static bool waited(struct bench_rank *r)
+{
+    cudaError_t error = swl_gpu_stream_wait(r->stream, UINT64_MAX);
+
+    if (error != cudaSuccess)
+        bench_complain(r, "stream failed: %s", swl_gpu_error_text(error));
+    return error == cudaSuccess;
+}
+
+/* Between the device buffer and its host image. */
+static bool move(struct bench_rank *r, struct bench_slot *slot, enum bench_what what, size_t bytes,
+                 bool to_device)
+{
+    void *device = slot->device[what].data, *host = slot->host[what];
+    cudaError_t error = cudaSuccess;
+
+    if (bytes)
+        error = to_device ? swl_gpu_copy(device, host, bytes, r->stream)
+                          : swl_gpu_copy(host, device, bytes, r->stream);
+    if (error != cudaSuccess)
+        bench_complain(r, "copy failed: %s", swl_gpu_error_text(error));
+    return error == cudaSuccess;
+}
+
+static bool poison(struct bench_rank *r, struct bench_slot *slot, enum bench_what what,
+                   size_t bytes)
+{
+    cudaError_t error = cudaSuccess;
+
+    if (bytes)
+        error = swl_gpu_fill(slot->device[what].data, bench_poison(what), bytes, r->stream);
+    if (error != cudaSuccess)
+        bench_complain(r, "fill failed: %s", swl_gpu_error_text(error));
+    return error == cudaSuccess;
+}
+
+/* Used bytes of a buffer in this step. */
+static size_t used_bytes(const struct bench_rank *r, const struct bench_slot *slot,
+                         enum bench_what what)
+{
+    const size_t row_bytes = bench_row_bytes(r->o);
+    const size_t all = slot->device[what].bytes;
+
+    switch (what) {
+    case BENCH_ROWS:
+        return (size_t)bench_rows_checked(r->o, slot, r->rank) * row_bytes;
+    case BENCH_RESULTS:
+        return (size_t)swl_oracle_rows_of(slot->oracle, r->rank)->nrows * row_bytes;
+    case BENCH_TOKENS:
+    case BENCH_COMBINED:
+        return (size_t)slot->ntokens * row_bytes;
+    default:
+        return all;
+    }
+}
+
+static bool send_inputs(struct bench_rank *r, struct bench_slot *slot)
+{
+    for (int i = BENCH_IDS; i <= BENCH_TOKENS; i++)
+        if (!move(r, slot, (enum bench_what)i, used_bytes(r, slot, (enum bench_what)i), true))
+            return false;
+    return true;
+}
+
+/* Take outputs [first, last] to the host and make the device copies unrecognisable. */
+static bool take_outputs(struct bench_rank *r, struct bench_slot *slot, int first, int last)
+{
+    if (!r->o->verify)
+        return true;
+    for (int i = first; i <= last; i++) {
+        const enum bench_what what = (enum bench_what)i;
+        const size_t bytes = used_bytes(r, slot, what);
+
+        if (!move(r, slot, what, bytes, false) || !poison(r, slot, what, bytes))
+            return false;
+    }
+    return true;
+}
+
+static bool poison_inputs(struct bench_rank *r, struct bench_slot *slot, int first, int last)
+{
+    if (!r->o->poison)
+        return true;
+    for (int i = first; i <= last; i++)
+        if (!poison(r, slot, (enum bench_what)i, used_bytes(r, slot, (enum bench_what)i)))
+            return false;
+    return true;
+}
+
+static void hold_back(const struct bench_rank *r, int step, int call)
+{
+    struct swl_random random =
+        swl_random_of(r->o->seed + STREAM_DELAY, (uint64_t)r->rank, (uint64_t)(step * 8 + call));
+
+    if (r->o->delay_us)
+        swl_gpu_sleep_ns((uint64_t)(swl_random_unit(&random) * r->o->delay_us * 1000));
+}
+
+/* ---- steps ---- */
+
+static bool barrier(struct bench_rank *r)
+{
+    if (ncclAllReduce(r->word, r->word, 1, ncclInt32, ncclSum, r->comm, r->stream) != ncclSuccess) {
+        bench_complain(r, "barrier failed: %s", ncclGetLastError(r->comm));
+        return false;
+    }
+    return waited(r);
+}
+
+typedef ncclResult_t (*call_fn)(struct bench_rank *, struct bench_slot *);
+
+/* One library call; timed between barriers unless pipelined. */
+static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_operation operation,
+                 struct bench_sample *sample)
+{
+    static const call_fn calls[] = {call_update, call_dispatch, call_combine};
+    const bool timed = !r->o->pipelined;
+
+    if (timed && !barrier(r))
+        return false;
+    const double wall = host_now_us();
+    const uint64_t start = swl_gpu_now_ns();
+
+    hold_back(r, slot->step, (int)operation);
+    if (calls[operation](r, slot) != ncclSuccess) {
+        bench_complain(r, "step %d: %s", slot->step, swimlaneLastError());
+        return false;
+    }
+    if (!timed)
+        return true;
+    if (!waited(r))
+        return false;
+    sample->device_us[operation] = (double)(swl_gpu_now_ns() - start) / 1e3;
+    sample->host_us[operation] = host_now_us() - wall;
+    return true;
+}
+
+static bool step_enqueue(struct bench_rank *r, struct bench_slot *slot, struct bench_sample *sample)
+{
+    const bool routed = !r->o->update_once || slot->step == 0;
+
+    if (!send_inputs(r, slot))
+        return false;
+    if (routed && !call(r, slot, BENCH_UPDATE, sample))
+        return false;
+    if (routed && !poison_inputs(r, slot, BENCH_IDS, BENCH_IDS))
+        return false;
+    if (!call(r, slot, BENCH_DISPATCH, sample) ||
+        !take_outputs(r, slot, routed ? BENCH_EXPERT_COUNTERS : BENCH_ROWS, BENCH_ROW_IDS) ||
+        !poison_inputs(r, slot, BENCH_WEIGHTS, BENCH_TOKENS))
+        return false;
+    if (!move(r, slot, BENCH_RESULTS, used_bytes(r, slot, BENCH_RESULTS), true) ||
+        !call(r, slot, BENCH_COMBINE, sample) ||
+        !take_outputs(r, slot, BENCH_COMBINED, BENCH_COMBINED))
+        return false;
+    return poison_inputs(r, slot, BENCH_RESULTS, BENCH_RESULTS);
+}
+
+/* After the stream has passed a step: flags raised on the device, then the data. */
+static void step_check(struct bench_rank *r, const struct bench_slot *slot, int *expected_bits)
+{
+    int bits = 0;
+
+    if (swl_oracle_bad_id(slot->oracle, r->rank))
+        *expected_bits |= 4;
+    if (ncclEpGetAsyncError(r->group, &bits) != ncclSuccess)
+        bench_complain(r, "%s", swimlaneLastError());
+    if (bits != *expected_bits)
+        bench_complain(r, "step %d: async error is %d, expected %d", slot->step, bits,
+                       *expected_bits);
+    if (r->o->verify)
+        bench_verify_slot(r, slot);
+}
+
+static bool run_steps(struct bench_rank *r, struct bench_sample *samples)
+{
+    const struct bench_options *o = r->o;
+    const int nsteps = o->warmup + o->iterations;
+    struct bench_sample unused;
+    int bits = 0;
+
+    for (int step = 0; step < nsteps; step++) {
+        struct bench_slot *slot = &r->slots[step % r->nslots];
+
+        if (!bench_slot_prepare(r, slot, step)) {
+            bench_complain(r, "no memory for step %d", step);
+            return false;
+        }
+        if (!step_enqueue(r, slot, step < o->warmup ? &unused : &samples[step - o->warmup]))
+            return false;
+        if (o->pipelined)
+            continue;
+        if (!waited(r))
+            return false;
+        step_check(r, slot, &bits);
+    }
+    if (!o->pipelined)
+        return true;
+    if (!waited(r))
+        return false;
+    for (int step = 0; step < nsteps; step++)
+        bits |= swl_oracle_bad_id(r->slots[step].oracle, r->rank) ? 4 : 0;
+    for (int step = 0; step < nsteps; step++)
+        step_check(r, &r->slots[step], &bits);
+    return true;
+}
+
+/* ---- results of all ranks ---- */
+
+/* Gather `bytes` of every rank to all[nranks]. */
+static bool gather(struct bench_rank *r, const void *mine, void *all, size_t bytes)
+{
+    const size_t total = bytes * (size_t)r->o->size.nranks;
+    void *in = NULL, *out = NULL;
+    bool ok = swl_gpu_malloc(&in, bytes) == cudaSuccess &&
+              swl_gpu_malloc(&out, total) == cudaSuccess &&
+              swl_gpu_copy(in, mine, bytes, r->stream) == cudaSuccess &&
+              ncclAllGather(in, out, bytes, ncclInt8, r->comm, r->stream) == ncclSuccess &&
+              swl_gpu_copy(all, out, total, r->stream) == cudaSuccess && waited(r);
+
+    swl_gpu_free(in);
+    swl_gpu_free(out);
+    if (!ok)
+        bench_complain(r, "cannot gather the results");
+    return ok;
+}
+
+struct bench_closing {
+    int64_t complaints;
+    uint64_t queries[4];
+};
+
+static bool close_run(struct bench_rank *r, const struct bench_sample *mine, double wall_s)
+{
+    static const int keys[] = {SWIMLANE_QUERY_DEVICE_BYTES, SWIMLANE_QUERY_WINDOW_BYTES,
+                               SWIMLANE_QUERY_SMS, SWIMLANE_QUERY_ROWS_DROPPED};
+    const size_t nranks = (size_t)r->o->size.nranks, nsamples = (size_t)r->o->iterations;
+    struct bench_closing closing = {.complaints = r->complaints};
+    struct bench_closing *closings = calloc(nranks, sizeof *closings);
+    struct bench_sample *samples = calloc(nranks * nsamples, sizeof *samples);
+    struct bench_summary summary = {.wall_s = wall_s};
+
+    for (int i = 0; i < 4; i++)
+        swimlaneGroupQuery(r->group, keys[i], &closing.queries[i]);
+    bool ok = closings && samples && gather(r, &closing, closings, sizeof closing) &&
+              gather(r, mine, samples, nsamples * sizeof *samples);
+
+    for (size_t i = 0; ok && i < nranks; i++) {
+        summary.complaints += (int)closings[i].complaints;
+        summary.dropped += closings[i].queries[3];
+    }
+    summary.device_bytes = closing.queries[0];
+    summary.window_bytes = closing.queries[1];
+    summary.nsms = closing.queries[2];
+    if (ok && r->rank == 0) {
+        summary.traffic = bench_traffic_of(r->o, r->slots[r->nslots - 1].oracle);
+        ok = bench_report(r->o, samples, &summary);
+    }
+    free(closings);
+    free(samples);
+    return ok && summary.complaints == 0;
+}
+
+bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm)
+{
+    struct bench_rank r = {.o = o, .rank = rank, .comm = comm};
+    struct bench_sample *samples = calloc((size_t)o->iterations, sizeof *samples);
+    const double start = host_now_us();
+    bool ok = samples && swl_gpu_stream_create(&r.stream) == cudaSuccess &&
+              swl_gpu_malloc(&r.word, sizeof(int32_t)) == cudaSuccess &&
+              swl_gpu_fill(r.word, 0, sizeof(int32_t), r.stream) == cudaSuccess &&
+              group_create(&r) && bench_slots_create(&r) && run_steps(&r, samples);
+
+    if (ok) {
+        bench_verify_guards(&r);
+        ok = close_run(&r, samples, (host_now_us() - start) / 1e6);
+    }
+    ncclEpHandleDestroy(r.handle);
+    if (ncclEpGroupDestroy(r.group) != ncclSuccess) {
+        bench_complain(&r, "%s", swimlaneLastError());
+        ok = false;
+    }
+    bench_slots_destroy(&r);
+    swl_gpu_free(r.word);
+    if (r.stream)
+        swl_gpu_stream_destroy(r.stream);
+    free(samples);
+    return ok && r.complaints == 0;
+}
