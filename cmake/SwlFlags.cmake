@@ -19,7 +19,9 @@ target_include_directories(swl_flags INTERFACE "${PROJECT_SOURCE_DIR}"
 target_compile_definitions(swl_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
 target_compile_options(
     swl_flags
-    INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wvla;-Werror>"
+    INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wvla;-Werror>"
+              # g++ also objects to a function with the name of a struct, which C headers have
+              $<IF:$<COMPILE_LANG_AND_ID:CXX,GNU>,-Wshadow=local,$<$<COMPILE_LANGUAGE:C,CXX>:-Wshadow>>
               "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>"
               $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 target_link_libraries(swl_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
