@@ -1,6 +1,6 @@
 /* bench.h: the parts of swimlane-bench.
  *
- * Layer: tools. bench.c starts ranks, bench_run.c is the program of one rank, bench_data.c owns its
+ * Layer: tools. bench_job.c starts the ranks, bench_run.c is the program of one rank, bench_data.c owns its
  * buffers and expectations, bench_verify.c compares, bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
@@ -13,6 +13,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024 };
 
@@ -47,6 +51,7 @@ struct bench_options {
     int timeout_ms;
     bool wire_fp32; /* SWIMLANE_COMBINE_WIRE */
     bool quiet;
+    int64_t schedule_seed; /* of the emulator; 0: SIMT_SEED */
     int node_of[BENCH_MAX_RANKS];
 };
 
@@ -139,6 +144,8 @@ void bench_verify_guards(struct bench_rank *r);
 void bench_complain(struct bench_rank *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Start the ranks and let them run; true when all of them were content. */
+bool bench_job_run(struct bench_options *o);
 /* The program of one rank; true when everything was as it must be. */
 bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm);
 
@@ -163,4 +170,7 @@ struct bench_summary {
 bool bench_report(const struct bench_options *o, const struct bench_sample *samples,
                   const struct bench_summary *summary);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -66,6 +66,12 @@ static size_t buffer_bytes(const struct bench_options *o, enum bench_what what)
 
 /* ---- buffers ---- */
 
+/* With a guard on either side. */
+static size_t padded(size_t bytes)
+{
+    return bytes + 2 * (size_t)GUARD;
+}
+
 static bool buffer_create(struct bench_rank *r, enum bench_what what, struct bench_buffer *b)
 {
     const enum bench_outputs outputs = r->o->outputs;
@@ -75,7 +81,7 @@ static bool buffer_create(struct bench_rank *r, enum bench_what what, struct ben
     b->bytes = buffer_bytes(r->o, what);
     /* All ranks allocate library memory together, also those that use plain memory. */
     if (rows && outputs != BENCH_PLAIN) {
-        ncclResult_t rc = swimlaneMemAlloc(r->group, b->bytes + 2 * GUARD, &base);
+        ncclResult_t rc = swimlaneMemAlloc(r->group, padded(b->bytes), &base);
 
         if (rc != ncclSuccess) {
             bench_complain(r, "cannot allocate library memory: %s", swimlaneLastError());
@@ -84,17 +90,17 @@ static bool buffer_create(struct bench_rank *r, enum bench_what what, struct ben
         b->library = outputs == BENCH_LIBRARY || r->rank % 2 == 0;
     }
     if (!b->library) {
-        cudaError_t error = swl_gpu_malloc(&base, b->bytes + 2 * GUARD);
+        cudaError_t error = swl_gpu_malloc(&base, padded(b->bytes));
 
         if (error != cudaSuccess) {
-            bench_complain(r, "cannot allocate %zu bytes of device memory: %s",
-                           b->bytes + 2 * GUARD, swl_gpu_error_text(error));
+            bench_complain(r, "cannot allocate %zu bytes of device memory: %s", padded(b->bytes),
+                           swl_gpu_error_text(error));
             return false;
         }
     }
     b->base = base;
     b->data = b->base + GUARD;
-    return swl_gpu_fill(b->base, GUARD_BYTE, b->bytes + 2 * GUARD, r->stream) == cudaSuccess &&
+    return swl_gpu_fill(b->base, GUARD_BYTE, padded(b->bytes), r->stream) == cudaSuccess &&
            swl_gpu_fill(b->data, bench_poison(what), b->bytes, r->stream) == cudaSuccess;
 }
 

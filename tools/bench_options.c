@@ -29,13 +29,18 @@ static bool parse_integer(const char *text, long long low, long long high, long 
     return true;
 }
 
+static void *field_at(struct bench_options *o, size_t offset)
+{
+    return (char *)o + offset;
+}
+
 static bool take_int(struct bench_options *o, const char *text, size_t offset)
 {
     long long value;
 
     if (!parse_integer(text, 0, INT32_MAX, &value))
         return false;
-    *(int *)((char *)o + offset) = (int)value;
+    *(int *)field_at(o, offset) = (int)value;
     return true;
 }
 
@@ -45,7 +50,7 @@ static bool take_long(struct bench_options *o, const char *text, size_t offset)
 
     if (!parse_integer(text, 0, INT64_MAX, &value))
         return false;
-    *(int64_t *)((char *)o + offset) = value;
+    *(int64_t *)field_at(o, offset) = value;
     return true;
 }
 
@@ -56,20 +61,20 @@ static bool take_share(struct bench_options *o, const char *text, size_t offset)
 
     if (end == text || *end || !(value >= 0 && value <= 1))
         return false;
-    *(double *)((char *)o + offset) = value;
+    *(double *)field_at(o, offset) = value;
     return true;
 }
 
 static bool take_flag(struct bench_options *o, const char *text, size_t offset)
 {
     (void)text;
-    *(bool *)((char *)o + offset) = true;
+    *(bool *)field_at(o, offset) = true;
     return true;
 }
 
 static bool take_text(struct bench_options *o, const char *text, size_t offset)
 {
-    *(const char **)((char *)o + offset) = text;
+    *(const char **)field_at(o, offset) = text;
     return *text != '\0';
 }
 
@@ -250,6 +255,7 @@ static const struct row rows[] = {
     {"iterations", "N", "measured steps (4)", take_int, AT(iterations)},
     {"warmup", "N", "steps before them (1)", take_int, AT(warmup)},
     {"seed", "N", "seed of all inputs (1)", take_long, AT(seed)},
+    {"schedule-seed", "N", "seed of the emulator's schedule (SIMT_SEED, or in order)", take_long, AT(schedule_seed)},
     {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], or a .npy file of ids", take_routing, 0},
     {"ragged", NULL, "different token counts, some ranks without tokens", take_flag, AT(routing.ragged)},
     {"negative-fraction", "F", "share of the entries made -1 (0)", take_share, AT(routing.negative)},

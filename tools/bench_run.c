@@ -229,8 +229,8 @@ static bool poison_inputs(struct bench_rank *r, struct bench_slot *slot, int fir
 
 static void hold_back(const struct bench_rank *r, int step, int call)
 {
-    struct swl_random random =
-        swl_random_of(r->o->seed + STREAM_DELAY, (uint64_t)r->rank, (uint64_t)(step * 8 + call));
+    struct swl_random random = swl_random_of(r->o->seed + STREAM_DELAY, (uint64_t)r->rank,
+                                             (uint64_t)step * 8 + (uint64_t)call);
 
     if (r->o->delay_us)
         swl_gpu_sleep_ns((uint64_t)(swl_random_unit(&random) * r->o->delay_us * 1000));

@@ -14,7 +14,7 @@ extern "C" {
 struct swl_npy {
     int ndim;
     size_t shape[4];
-    int64_t *data;               /* row-major, converted from the file's integer type */
+    int64_t *data; /* row-major, converted from the file's integer type */
 };
 
 /* NULL on success, else one sentence (static or of the calling thread). Accepts format versions 1 to

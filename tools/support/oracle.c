@@ -127,7 +127,7 @@ bool swl_oracle_equal(enum swl_oracle_type type, int hidden, const void *a, cons
         if (type == SWL_ORACLE_FP32 && x != x && y != y)
             continue;
         if (memcmp((const char *)a + bytes * (size_t)h, (const char *)b + bytes * (size_t)h,
-                   bytes)) {
+                   bytes) != 0) {
             *at_p = h;
             return false;
         }

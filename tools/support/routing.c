@@ -57,7 +57,7 @@ int swl_routing_tokens(const struct swl_routing *r, const struct swl_routing_siz
 /* Cumulative probabilities of the experts. */
 static double *zipf_table(double skew, int n)
 {
-    double *table = malloc((size_t)n * sizeof *table);
+    double *table = calloc((size_t)n, sizeof *table);
     double sum = 0;
 
     if (!table)

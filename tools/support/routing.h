@@ -16,19 +16,19 @@ extern "C" {
 
 enum swl_routing_kind {
     SWL_ROUTING_UNIFORM,
-    SWL_ROUTING_ZIPF,            /* expert e with probability ~ 1/(e+1)^skew */
-    SWL_ROUTING_HOT,             /* a share of the tokens has expert 0 among its choices */
-    SWL_ROUTING_FILE             /* ids of a model */
+    SWL_ROUTING_ZIPF, /* expert e with probability ~ 1/(e+1)^skew */
+    SWL_ROUTING_HOT,  /* a share of the tokens has expert 0 among its choices */
+    SWL_ROUTING_FILE  /* ids of a model */
 };
 
 struct swl_routing {
     enum swl_routing_kind kind;
-    double skew;                 /* of zipf; share of hot */
-    struct swl_npy file;         /* [tokens][topk] or [ranks][tokens][topk] */
-    bool ragged;                 /* tokens per rank vary, some ranks have none */
-    double negative;             /* share of entries made -1 */
-    double duplicate;            /* share of entries that repeat an earlier one */
-    double beyond;               /* share of entries made too large */
+    double skew;         /* of zipf; share of hot */
+    struct swl_npy file; /* [tokens][topk] or [ranks][tokens][topk] */
+    bool ragged;         /* tokens per rank vary, some ranks have none */
+    double negative;     /* share of entries made -1 */
+    double duplicate;    /* share of entries that repeat an earlier one */
+    double beyond;       /* share of entries made too large */
     uint64_t seed;
 };
 

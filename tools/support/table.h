@@ -13,7 +13,7 @@ extern "C" {
 enum { SWL_TABLE_COLUMNS = 12, SWL_TABLE_ROWS = 32, SWL_TABLE_CELL = 32 };
 
 struct swl_table {
-    int ncolumns, nrows;         /* the first row is the heading */
+    int ncolumns, nrows; /* the first row is the heading */
     char cell[SWL_TABLE_ROWS][SWL_TABLE_COLUMNS][SWL_TABLE_CELL];
 };
 
