@@ -23,7 +23,9 @@ target_compile_options(
               # g++ also objects to a function with the name of a struct, which C headers have
               $<IF:$<COMPILE_LANG_AND_ID:CXX,GNU>,-Wshadow=local,$<$<COMPILE_LANGUAGE:C,CXX>:-Wshadow>>
               "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>"
-              $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
+              $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+              # Device memory has no types: rows and slots are read and written as 16-byte words.
+              $<$<COMPILE_LANGUAGE:C,CXX>:-fno-strict-aliasing>)
 target_link_libraries(swl_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 
 # The emulator core opts out of TSan file by file (swl_without_tsan): it switches the fibers that TSan
