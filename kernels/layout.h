@@ -1,0 +1,336 @@
+/* layout.h: every byte that two parties touch, described once. C and CUDA.
+ *
+ * swl_shape is what all ranks of a group agree on. From it follow, by one function each, the
+ * offsets of the symmetric window (swl_window), of a handle's memory (swl_handle_layout) and of the
+ * rank's private state (swl_state_layout). Nobody else adds up sizes.
+ *
+ * Words: *source* = a rank sending tokens; *gateway* = the rank of another node that serves it
+ * there; *served source* j of a gateway; *remote node* n of a source (own node skipped);
+ * *link writer* q = one warp of a rank that writes rows into peers of its node.
+ * docs/protocol.md names writer, reader and signal of each region. */
+#pragma once
+
+#include <assert.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#    define SWL_HD static inline __host__ __device__
+#else
+#    define SWL_HD static inline
+#endif
+
+#define SWL_RING_SLOTS_MAX 64u /* a ring's window of finished slots is one 64-bit mask */
+#define SWL_TOPK_MAX       64u
+#define SWL_LOCAL_MAX      4096u
+
+/* Agreed at group creation; equal on all ranks except the last block. */
+struct swl_shape {
+    uint32_t nranks, nnodes;
+    uint32_t max_local;  /* ranks of the largest node */
+    uint32_t max_served; /* most remote sources that one gateway serves */
+    uint32_t nexperts, nlocal_experts;
+    uint32_t max_tokens;  /* D */
+    uint32_t max_topk;    /* bound of K */
+    uint32_t max_rows;    /* X, receive budget */
+    uint32_t row_bytes;   /* max_token_bytes */
+    uint32_t nchannels;   /* C */
+    uint32_t nrings;      /* P, rings per source and remote node */
+    uint32_t ring_slots;  /* slots of a network ring, <= 64, multiple of chunk */
+    uint32_t chunk_slots; /* slots sent together, <= ring_slots / 2 */
+    uint32_t link_slots;  /* slots of a link ring */
+    uint32_t nwriters;    /* Q, link writers of a rank */
+    uint32_t ngatherers;  /* warps of a rank that gather rows in combine */
+    uint32_t fetch_slots; /* rows a gatherer may have asked of one peer */
+    uint32_t wire_fp32;   /* partial sums travel as fp32 */
+    uint32_t start_low;   /* test: first position and call number, low word */
+    /* own place */
+    uint32_t rank, node, local, nlocal, nserved;
+    uint32_t pad;
+};
+
+/* Header of a network slot, followed by selections[nsel], then the row at swl_slot_row_at(). */
+struct swl_slot_head {
+    uint64_t gen_call; /* generation << 48 | call: another value is another call's slot */
+    uint32_t token;    /* index at the source */
+    uint32_t nsel;
+};
+static_assert(sizeof(struct swl_slot_head) == 16, "slot header leaves the GPU");
+
+/* One surviving selection of a token, sorted by (gpu, expert) in every list. */
+struct swl_selection {
+    uint32_t row;    /* final row at the destination */
+    uint32_t expert; /* local expert at the destination */
+    float weight;
+    uint16_t gpu; /* local index of the destination in its node */
+    uint16_t k;   /* place in the source's top-k */
+};
+static_assert(sizeof(struct swl_selection) == 16, "selections leave the GPU");
+
+/* Record of a link slot, followed by picks[n], then (ring mode) the row. Arrival signal of a row. */
+struct swl_record {
+    uint64_t gen_call;
+    uint32_t row;
+    uint32_t n;
+};
+struct swl_pick {
+    uint32_t expert; /* local expert */
+    float weight;
+};
+static_assert(sizeof(struct swl_record) == 16 && sizeof(struct swl_pick) == 8,
+              "records leave the GPU");
+
+/* Row request of combine, followed by {row, gpu} pairs. */
+struct swl_request {
+    uint64_t gen_call;
+    uint32_t token;
+    uint32_t n;
+};
+struct swl_request_row {
+    uint32_t row;
+    uint32_t gpu;
+};
+static_assert(sizeof(struct swl_request) == 16 && sizeof(struct swl_request_row) == 8,
+              "requests leave the GPU");
+
+/* "My tensor is open for this call": what peers may do with it. */
+struct swl_entry {
+    uint32_t op;     /* enum swl_op */
+    uint32_t direct; /* 1: rows are at `offset` of my shared memory number `memory` */
+    uint32_t memory; /* index into the shared memories of the group */
+    uint32_t rows;   /* rows the caller's tensor has */
+    uint64_t offset; /* bytes from the memory's base to row 0 */
+    uint64_t row_bytes;
+};
+static_assert(sizeof(struct swl_entry) == 32, "entry records leave the GPU");
+
+/* Advance a cursor; regions are aligned to 128 bytes, so that no two share a cache line. */
+SWL_HD uint64_t swl_take(uint64_t *at, uint64_t bytes)
+{
+    const uint64_t here = (*at + 127) & ~(uint64_t)127;
+
+    *at = here + bytes;
+    return here;
+}
+
+SWL_HD uint32_t swl_min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+SWL_HD uint32_t swl_round_up(uint32_t value, uint32_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* Most selections of one token that lie in one node. */
+SWL_HD uint32_t swl_max_node_selections(const struct swl_shape *s)
+{
+    return s->max_topk;
+}
+
+SWL_HD uint32_t swl_slot_row_at(uint32_t topk)
+{
+    return (uint32_t)(sizeof(struct swl_slot_head) + topk * sizeof(struct swl_selection));
+}
+
+SWL_HD uint32_t swl_slot_bytes(const struct swl_shape *s)
+{
+    return swl_round_up(swl_slot_row_at(swl_max_node_selections(s)) + s->row_bytes, 128);
+}
+
+SWL_HD uint32_t swl_link_row_at(uint32_t topk)
+{
+    return swl_round_up((uint32_t)(sizeof(struct swl_record) + topk * sizeof(struct swl_pick)), 16);
+}
+
+SWL_HD uint32_t swl_link_slot_bytes(const struct swl_shape *s)
+{
+    return swl_round_up(swl_link_row_at(s->max_topk) + s->row_bytes, 128);
+}
+
+SWL_HD uint32_t swl_request_bytes(const struct swl_shape *s)
+{
+    return swl_round_up(
+        (uint32_t)(sizeof(struct swl_request) + s->max_topk * sizeof(struct swl_request_row)), 16);
+}
+
+/* A partial sum: one row of the payload's type, or of fp32 (at most twice as long). */
+SWL_HD uint32_t swl_partial_bytes(const struct swl_shape *s)
+{
+    return swl_round_up(s->row_bytes * (s->wire_fp32 ? 2 : 1), 128);
+}
+
+SWL_HD uint32_t swl_remote_nodes(const struct swl_shape *s)
+{
+    return s->nnodes - 1;
+}
+
+/* Words of a count message: tok[max_local], sel[max_local][L], ring_n[P]. */
+SWL_HD uint32_t swl_count_words(const struct swl_shape *s)
+{
+    return swl_round_up(s->max_local * (1 + s->nlocal_experts) + s->nrings, 4);
+}
+
+/* clang-format off */
+struct swl_window {              /* byte offsets from the window base, equal on all ranks        */
+    /* words of the node's ranks */
+    uint64_t poison;             /* u64                        writer: anybody who gave up       */
+    uint64_t entry;              /* u64 [max_local][2]         writer: that local rank           */
+    uint64_t exit;               /* u64 [max_local]            writer: that local rank           */
+    uint64_t counts_ready;       /* u64 [max_local]            writer: local gateway             */
+    uint64_t base_ready;         /* u64 [max_local]            writer: local destination         */
+    uint64_t fix_ready;          /* u64 [max_local]            writer: local gateway             */
+    uint64_t link_tail;          /* u64 [max_local][Q]         writer: link writer there         */
+    uint64_t link_head;          /* u64 [max_local][Q]         writer: receiver there            */
+    uint64_t fetch_tail;         /* u64 [max_local][gatherers] writer: gatherer there            */
+    uint64_t fetch_done;         /* u64 [max_local][gatherers] writer: server there              */
+    /* words that a NIC adds to, at the source: [remote nodes][P] */
+    uint64_t send_credit;        /* u64  dispatch slots freed by the gateway                     */
+    uint64_t request_credit;     /* u64  request slots freed by the gateway                      */
+    uint64_t partial_tail;       /* u64  partial sums published by the gateway                   */
+    uint64_t back_mark;          /* u64  resync marks of the gateway                             */
+    uint64_t bases_tail;         /* u64 [remote nodes]  base messages                            */
+    /* words that a NIC adds to, at the gateway: [served][P] */
+    uint64_t recv_tail;          /* u64  dispatch slots published by the source                  */
+    uint64_t request_tail;       /* u64  requests published by the source                        */
+    uint64_t partial_credit;     /* u64  partial slots freed by the source                       */
+    uint64_t forth_mark;         /* u64  resync marks of the source                              */
+    uint64_t counts_tail;        /* u64 [served]  count messages                                 */
+    uint64_t fix_tail;           /* u64 [served]  fix messages                                   */
+    uint64_t signal_bytes;       /* end of the words: registered with strict ordering            */
+    /* payload */
+    uint64_t entry_record;       /* swl_entry [max_local][2]   writer: that local rank           */
+    uint64_t counts_out;         /* u32 [remote nodes][count words]   own, read by the NIC       */
+    uint64_t counts_in;          /* u32 [served][count words]         writer: NIC                */
+    uint64_t counts_table;       /* u32 [2][nranks][1+L]       writer: local gateways            */
+    uint64_t bases_of;           /* u32 [max_local d][nranks]  writer: local destination d       */
+    uint64_t bases_out;          /* u32 [served][max_local]    own, read by the NIC              */
+    uint64_t bases_in;           /* u32 [remote nodes][max_local]     writer: NIC                */
+    uint64_t fix_out;            /* u32 [remote nodes][max_local][L]  own, read by the NIC       */
+    uint64_t fix_in;             /* u32 [served][max_local][L]        writer: NIC                */
+    uint64_t fix_table;          /* u32 [max_local][L]         writer: local gateway             */
+    uint64_t send_ring;          /* slot [remote nodes][P][ring_slots]    own, read by the NIC   */
+    uint64_t recv_ring;          /* slot [served][P][ring_slots]          writer: NIC            */
+    uint64_t request_out;        /* request [remote nodes][P][ring_slots] own, read by the NIC   */
+    uint64_t request_in;         /* request [served][P][ring_slots]       writer: NIC            */
+    uint64_t partial_out;        /* partial [served][P][ring_slots]       own, read by the NIC   */
+    uint64_t partial_in;         /* partial [remote nodes][P][ring_slots] writer: NIC            */
+    uint64_t link_ring;          /* link slot [max_local][Q][link_slots]  writer: link writer    */
+    uint64_t fetch_request;      /* {u64 gen_call, u64 row} [max_local][gatherers][fetch_slots]  */
+    uint64_t fetch_row;          /* row [max_local][gatherers][fetch_slots] writer: server there */
+    uint64_t bytes;              /* size of the window                                           */
+};
+/* clang-format on */
+
+SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
+{
+    struct swl_window w;
+    uint64_t at = 0;
+    const uint64_t g = s->max_local, n = swl_remote_nodes(s), j = s->max_served;
+    const uint64_t np = n * s->nrings, jp = j * s->nrings, r = s->ring_slots;
+    const uint64_t l = s->nlocal_experts;
+
+    w.poison = swl_take(&at, 8);
+    w.entry = swl_take(&at, 16 * g);
+    w.exit = swl_take(&at, 8 * g);
+    w.counts_ready = swl_take(&at, 8 * g);
+    w.base_ready = swl_take(&at, 8 * g);
+    w.fix_ready = swl_take(&at, 8 * g);
+    w.link_tail = swl_take(&at, 8 * g * s->nwriters);
+    w.link_head = swl_take(&at, 8 * g * s->nwriters);
+    w.fetch_tail = swl_take(&at, 8 * g * s->ngatherers);
+    w.fetch_done = swl_take(&at, 8 * g * s->ngatherers);
+    w.send_credit = swl_take(&at, 8 * np);
+    w.request_credit = swl_take(&at, 8 * np);
+    w.partial_tail = swl_take(&at, 8 * np);
+    w.back_mark = swl_take(&at, 8 * np);
+    w.bases_tail = swl_take(&at, 8 * n);
+    w.recv_tail = swl_take(&at, 8 * jp);
+    w.request_tail = swl_take(&at, 8 * jp);
+    w.partial_credit = swl_take(&at, 8 * jp);
+    w.forth_mark = swl_take(&at, 8 * jp);
+    w.counts_tail = swl_take(&at, 8 * j);
+    w.fix_tail = swl_take(&at, 8 * j);
+    at = (at + 4095) & ~(uint64_t)4095;
+    w.signal_bytes = at;
+    w.entry_record = swl_take(&at, 2 * g * sizeof(struct swl_entry));
+    w.counts_out = swl_take(&at, 4 * n * swl_count_words(s));
+    w.counts_in = swl_take(&at, 4 * j * swl_count_words(s));
+    w.counts_table = swl_take(&at, 8ull * s->nranks * (1 + l));
+    w.bases_of = swl_take(&at, 4 * g * s->nranks);
+    w.bases_out = swl_take(&at, 4 * j * g);
+    w.bases_in = swl_take(&at, 4 * n * g);
+    w.fix_out = swl_take(&at, 4 * n * g * l);
+    w.fix_in = swl_take(&at, 4 * j * g * l);
+    w.fix_table = swl_take(&at, 4 * g * l);
+    w.send_ring = swl_take(&at, np * r * swl_slot_bytes(s));
+    w.recv_ring = swl_take(&at, jp * r * swl_slot_bytes(s));
+    w.request_out = swl_take(&at, np * r * swl_request_bytes(s));
+    w.request_in = swl_take(&at, jp * r * swl_request_bytes(s));
+    w.partial_out = swl_take(&at, jp * r * swl_partial_bytes(s));
+    w.partial_in = swl_take(&at, np * r * swl_partial_bytes(s));
+    w.link_ring = swl_take(&at, g * s->nwriters * s->link_slots * swl_link_slot_bytes(s));
+    w.fetch_request = swl_take(&at, 16 * g * s->ngatherers * s->fetch_slots);
+    w.fetch_row = swl_take(&at, g * s->ngatherers * s->fetch_slots * s->row_bytes);
+    w.bytes = swl_take(&at, 0);
+    return w;
+}
+
+/* Lists of a route: one per ring toward another node, then one of the tokens for the own node. */
+SWL_HD uint32_t swl_route_lists(const struct swl_shape *s)
+{
+    return swl_remote_nodes(s) * s->nrings + 1;
+}
+
+#define SWL_HANDLE_MAGIC  0x53574c48u /* "SWLH" */
+#define SWL_HANDLE_FORMAT 1u
+#define SWL_ROW_NONE      0xffffffffu /* no route, a repeated id, or dropped */
+
+/* Bits of the id words of a handle. */
+#define SWL_ID_MASK       0x000fffffu
+#define SWL_ID_VALID      0x80000000u /* a route: not negative, in range, first of its kind */
+#define SWL_ID_FIRST_RANK 0x40000000u /* first selection of the token at that rank */
+#define SWL_ID_FIRST_NODE 0x20000000u /* first selection of the token in that node */
+
+/* First bytes of a handle's memory; written by Update only, read by everybody else. */
+struct swl_handle_head {
+    uint32_t magic, format;
+    uint64_t fingerprint; /* of the shape, the layout and K */
+    uint32_t id_bytes;    /* width of the topk_idx that was given */
+    uint32_t topk;
+    uint32_t tokens; /* T */
+    uint32_t alignment;
+    uint32_t recv_rows;  /* rows delivered to this rank */
+    uint32_t recv_total; /* before dropping */
+    uint32_t complete;   /* 1: the update ran to its end */
+    uint32_t pad[5];
+};
+static_assert(sizeof(struct swl_handle_head) == 64, "handle memory is kept across processes");
+
+struct swl_handle_layout { /* byte offsets from the start of handle memory */
+    uint64_t head;         /* swl_handle_head                                        */
+    uint64_t row;          /* u32 [D][K]  final row at the destination, or none      */
+    uint64_t id;           /* u32 [D][K]  id and flags                               */
+    uint64_t at;           /* u32 [D][K]  place in its ring, at first-of-node        */
+    uint64_t list;         /* u32 [D * min(K, N)]  tokens, list by list              */
+    uint64_t list_start;   /* u32 [lists + 1]                                        */
+    uint64_t recv_n;       /* u32 [served][P]  slots each served source sends me     */
+    uint64_t bytes;        /* multiple of 256                                        */
+};
+
+SWL_HD struct swl_handle_layout swl_handle_layout_of(const struct swl_shape *s, uint32_t topk)
+{
+    struct swl_handle_layout h;
+    uint64_t at = 0;
+    const uint64_t dk = (uint64_t)s->max_tokens * topk;
+
+    h.head = swl_take(&at, sizeof(struct swl_handle_head));
+    h.row = swl_take(&at, 4 * dk);
+    h.id = swl_take(&at, 4 * dk);
+    h.at = swl_take(&at, s->nnodes > 1 ? 4 * dk : 0);
+    h.list = swl_take(&at, 4ull * s->max_tokens * swl_min_u32(topk, s->nnodes));
+    h.list_start = swl_take(&at, 4ull * (swl_route_lists(s) + 1));
+    h.recv_n = swl_take(&at, 4ull * s->max_served * s->nrings);
+    h.bytes = (at + 255) & ~(uint64_t)255;
+    return h;
+}

@@ -1,0 +1,118 @@
+/* wait.cuh: the body of every wait: poison, deadline, fault record. Layer: kernels; also used by
+ * transport/qp.cuh. No other spin loop exists.
+ *
+ * A wait is   while (!condition) if (!wait_again(watch, at, expected, seen, SWL_PAUSE(...))) return false;
+ * and ends because (a) the condition holds, (b) this rank or a peer gave the call up (poison), (c)
+ * the deadline of the kernel passed, (d) the host asked to stop. In (c) and (d) the first lane to see
+ * it writes the fault record and poisons the ranks of its node; the kernel's epilogue tells the other
+ * nodes. A wait that cannot name the rank it waits for gives those that can a little more time. */
+#pragma once
+
+#include "device.h"
+#include "kernels/fault.h"
+
+/* What every wait of one kernel looks at. Lives in shared memory, written by one thread before the
+ * first block barrier, read-only afterwards. */
+struct swl_watch {
+    uint64_t *poison;          /* own window: generation << 16 | missing rank + 1; given up when
+                                        the generation is at least `gen`. Writers: own GPU, local
+                                        peers, and the NIC on behalf of other nodes */
+    uint64_t gen;              /* generation of this call */
+    const uint64_t *host_stop; /* pinned: not 0 when the host asks to stop */
+    uint32_t *claimed;         /* own GPU: 0 until the first fault of a generation */
+    uint32_t *async_bits;      /* own GPU: SWL_ASYNC_* of this rank */
+    struct swl_fault_record *record; /* pinned */
+    char *const *peer_window;        /* [nlocal] windows of the ranks of this node, own included */
+    uint64_t poison_at;              /* offset of the poison word in a window */
+    const uint64_t *entry;           /* own window: entry words [nlocal][2] */
+    const uint32_t *local_rank;      /* [nlocal] local index -> rank */
+    uint64_t started_ns, deadline_ns;
+    uint64_t call;
+    uint32_t nlocal;
+    uint32_t op;   /* enum swl_op */
+    uint32_t rank; /* own */
+    uint32_t pad;
+};
+
+/* Where in the program a lane waits. */
+struct wait_at {
+    uint32_t kind, role, channel, peer;
+};
+
+SWL_DEV bool watch_poisoned(const struct swl_watch *w)
+{
+    return read_from_peer(w->poison) >> 16 >= w->gen;
+}
+
+/* Every rank of the node gives this call up. Any lane, any number of times. */
+SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
+{
+    const uint64_t word = w->gen << 16 | (missing == SWL_NO_PEER ? 0 : missing + 1);
+
+    for (uint32_t i = 0; i < w->nlocal; i++)
+        publish_to_peer((uint64_t *)(w->peer_window[i] + w->poison_at), word);
+}
+
+SWL_DEV uint64_t watch_entry_of(const struct swl_watch *w, uint32_t rank)
+{
+    for (uint32_t i = 0; i < w->nlocal; i++)
+        if (w->local_rank[i] == rank)
+            return read_from_peer(w->entry + 2 * i + (w->call & 1));
+    return 0;
+}
+
+/* Record the fault if it is the first of this generation, set `bits`, poison the node. */
+SWL_DEV void watch_fault(const struct swl_watch *w, struct wait_at at, uint64_t expected,
+                         uint64_t seen, uint32_t bits)
+{
+    or_in_gpu(w->async_bits, bits);
+    if (cas_in_gpu(w->claimed, 0u, 1u) == 0) {
+        struct swl_fault_record *r = w->record;
+
+        r->kind = at.kind;
+        r->role = at.role;
+        r->channel = at.channel;
+        r->peer = at.peer;
+        r->op = w->op;
+        r->expected = expected;
+        r->seen = seen;
+        r->call = w->call;
+        r->waited_ns = clock_ns() - w->started_ns;
+        r->peer_entry = watch_entry_of(w, at.peer);
+        publish_to_host(&r->valid, 1u); /* pairs with the acquire in src/async.c */
+    }
+    watch_poison(w, at.peer);
+}
+
+/* The time a wait gets: those that name no peer, or only this rank, wait a sixteenth longer. */
+SWL_DEV uint64_t watch_deadline(const struct swl_watch *w, struct wait_at at)
+{
+    const bool vague = at.peer == SWL_NO_PEER || at.peer == w->rank;
+
+    return w->deadline_ns + (vague ? (w->deadline_ns - w->started_ns) >> 4 : 0);
+}
+
+/* The host word is far away: look at it during one microsecond of each millisecond. */
+SWL_DEV bool watch_stopped(const struct swl_watch *w, uint64_t now)
+{
+    return (now >> 10 & 1023) == 0 && read_from_host(w->host_stop) != 0;
+}
+
+/* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. */
+SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t expected,
+                        uint64_t seen, const struct swl_pause *why)
+{
+    const uint64_t deadline = watch_deadline(w, at);
+    const uint64_t now = clock_ns();
+
+    if (watch_poisoned(w))
+        return false;
+    if (now >= deadline || watch_stopped(w, now)) {
+        if (now < deadline)
+            at.kind = SWL_FAULT_ABORT;
+        watch_fault(w, at, expected, seen, SWL_ASYNC_TIMEOUT);
+        return false;
+    }
+    pause_lane(why, deadline);
+    return true;
+}
