@@ -1,0 +1,219 @@
+/* call.cuh: begin and end of every kernel of a group. Layer: kernels.
+ *
+ * Begin: fill the block's watch, recover after a failure if the host cleared one, refuse to start
+ * when the group is poisoned. End: the last block to finish tells the other nodes if this rank gave
+ * up, advances the state for the next kernel, and publishes error bits to the host. Every block runs
+ * begin and end exactly once, whatever happens between. */
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/block.h"
+#include "kernels/net.cuh"
+#include "kernels/resync.cuh"
+#include "kernels/wait.cuh"
+
+struct block_common { /* at offset 0 of shared memory; written by thread 0 */
+    struct swl_watch watch;
+    uint64_t gen, call; /* of this kernel: call, or route epoch */
+    uint64_t gen_call;  /* what slots and records carry */
+    uint32_t go;        /* roles run */
+    uint32_t recover;
+    uint32_t last; /* this block ends the kernel */
+    uint32_t pad;
+};
+static_assert(sizeof(struct block_common) <= SWL_COMMON_BYTES, "shared memory picture of block.h");
+
+SWL_DEV struct block_common *block_common_of()
+{
+    return (struct block_common *)block_shared();
+}
+
+SWL_DEV bool first_thread()
+{
+    return warp_id() == 0 && lane_id() == 0;
+}
+
+SWL_DEV void watch_fill(struct swl_watch *w, const struct swl_device_group *g, uint32_t op)
+{
+    w->poison = own_word(g, g->at.poison, 0);
+    w->gen = ~0ull >> 16; /* nothing poisons until the generation is known */
+    w->host_stop = g->host_stop;
+    w->claimed = &g->state->claimed;
+    w->async_bits = &g->state->async_bits;
+    w->record = g->record;
+    w->peer_window = g->peer_window;
+    w->poison_at = g->at.poison;
+    w->entry = own_word(g, g->at.entry, 0);
+    w->local_rank = g->local_rank;
+    w->started_ns = clock_ns();
+    w->deadline_ns = w->started_ns + g->timeout_ns;
+    w->call = 0;
+    w->nlocal = g->shape.nlocal;
+    w->op = op;
+    w->rank = g->shape.rank;
+}
+
+/* Generation and number of this call, once the state is settled. */
+SWL_DEV void call_number(struct block_common *c, const struct swl_device_group *g)
+{
+    const struct swl_state *s = g->state;
+
+    c->gen = s->gen;
+    c->call = c->watch.op == SWL_OP_UPDATE ? s->epoch : s->call;
+    c->gen_call = gen_word(c->gen, c->call);
+    c->watch.gen = c->gen;
+    c->watch.call = c->call;
+}
+
+/* Blocks other than 0 wait until block 0 has brought the rings back in step. */
+SWL_DEV bool await_resynced(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, (uint32_t)block_id(),
+                               g->shape.rank};
+    const uint64_t want = g->state->clears;
+
+    for (;;) {
+        const uint64_t seen = read_in_gpu(&g->state->resynced); /* pairs with block 0's publish */
+
+        if ((seen & ~SWL_RESYNC_FAILED) == want)
+            return !(seen & SWL_RESYNC_FAILED);
+        if (!wait_again(w, at, want, seen, SWL_PAUSE("recovery by block 0", 0, 0)))
+            return false;
+    }
+}
+
+/* All threads of the block. False: the group is poisoned or could not recover; run no role. */
+SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
+{
+    struct block_common *c = block_common_of();
+
+    if (first_thread()) {
+        watch_fill(&c->watch, g, op);
+        c->recover = g->state->clears != g->state->cleared;
+        c->go = 1;
+        if (!c->recover)
+            call_number(c, g);
+    }
+    block_sync();
+    if (c->recover) {
+        if (block_id() == 0) {
+            if (warp_id() == 0)
+                resync(g, &c->watch);
+        } else if (first_thread()) {
+            c->go = await_resynced(g, &c->watch);
+        }
+        block_sync();
+        if (first_thread()) {
+            call_number(c, g);
+            if (block_id() == 0)
+                c->go = !(g->state->resynced & SWL_RESYNC_FAILED);
+        }
+        block_sync();
+    }
+    if (first_thread() && watch_poisoned(&c->watch))
+        c->go = 0;
+    block_sync();
+    return c->go;
+}
+
+/* A rank that gave up tells the ranks of other nodes. All other warps of the kernel have ended, so
+ * the queue pairs are this warp's alone. A full queue is skipped: those peers time out themselves. */
+SWL_DEV void poison_other_nodes(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, SWL_NO_PEER};
+    const uint64_t word = read_from_peer(w->poison); /* with the rank that is missing */
+
+    for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32) {
+        const struct swl_rdma_remote *r = g->net.remotes + x;
+        struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
+
+        if (qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey))
+            qp_ring(qp);
+    }
+}
+
+SWL_DEV void advance_positions(const struct swl_device_group *g)
+{
+    const uint32_t out = out_rings(g) * SWL_POSITION_ARRAYS_OUT;
+    const uint32_t in = in_rings(g) * SWL_POSITION_ARRAYS_IN;
+    const uint32_t me = warp_id() * 32 + lane_id(), all = warp_count() * 32;
+
+    /* the arrays of a kind lie behind each other, in the order of swl_positions */
+    for (uint32_t i = me; i < out; i += all)
+        g->now.sent[i] = g->next.sent[i];
+    for (uint32_t i = me; i < in; i += all)
+        g->now.recv[i] = g->next.recv[i];
+}
+
+SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    struct swl_state *s = g->state;
+
+    if (watch_poisoned(w)) {
+        const uint32_t missing = (uint32_t)read_from_peer(w->poison) & 0xffff;
+        const struct wait_at at = {SWL_FAULT_POISON, SWL_WARP_EPILOGUE, 0,
+                                   missing ? missing - 1 : SWL_NO_PEER};
+
+        watch_fault(w, at, 0, 0, SWL_ASYNC_TIMEOUT); /* fills the record only if nobody has */
+    }
+    if (s->async_bits) {
+        publish_to_host(g->host_bits, read_from_host(g->host_bits) | s->async_bits);
+        publish_to_host(g->host_dropped, s->dropped);
+        s->async_bits = 0;
+    }
+}
+
+/* All threads of the block, after their roles. True in the block that ends the kernel: it may do
+ * the kernel's own cleaning after this. */
+SWL_DEV bool call_end(const struct swl_device_group *g)
+{
+    struct block_common *c = block_common_of();
+    struct swl_state *s = g->state;
+
+    block_sync();
+    if (first_thread()) /* acq_rel: the last block sees all that the others did */
+        c->last = add_in_gpu(&s->ticket, 1u) == (uint32_t)block_count() - 1;
+    block_sync();
+    if (!c->last)
+        return false;
+    if (watch_poisoned(&c->watch) && warp_id() == 0)
+        poison_other_nodes(g, &c->watch);
+    advance_positions(g);
+    if (first_thread()) {
+        publish_errors(g, &c->watch);
+        if (c->watch.op == SWL_OP_UPDATE)
+            s->epoch++;
+        else
+            s->call++;
+        s->cleared = s->clears;
+        s->ticket = s->barrier = 0;
+        s->received = s->served = s->gathered = 0;
+    }
+    return true;
+}
+
+/* Warp `index` of role `role` in channel `channel`; role SWL_ROLES = no role for this warp. */
+struct warp_job {
+    uint32_t role, index, channel;
+};
+
+SWL_DEV struct warp_job warp_job_of(const struct swl_roles *r)
+{
+    const uint32_t half = (uint32_t)block_id() % r->halves;
+    struct warp_job job = {SWL_ROLES, 0, (uint32_t)block_id() / r->halves};
+    uint32_t w = (uint32_t)warp_id();
+
+    for (uint32_t i = 0; i < SWL_ROLES; i++) {
+        const uint32_t odd = r->count[i][0], even = r->count[i][1];
+        /* two blocks: the even block's warps come after the odd block's in the role's numbering */
+        const uint32_t mine = r->halves == 1 ? odd + even : half == 0 ? odd : even;
+
+        if (w < mine) {
+            job.role = i;
+            job.index = w + (half == 1 ? odd : 0);
+            return job;
+        }
+        w -= mine;
+    }
+    return job;
+}

@@ -1,0 +1,96 @@
+/* copy.cuh: a warp moves one row from global memory to up to 32 places. Layer: kernels.
+ *
+ * The row travels through the warp's two copy stages in pieces: lane 0 starts the bulk load of the
+ * next piece while the lanes that have a destination store the present one. The caller has made the
+ * source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the stores
+ * (bulk_wait<0>) before it publishes them. When row_copy returns true, every load has completed:
+ * the source may be freed. */
+#pragma once
+
+#include "kernels/wait.cuh"
+
+struct copier {
+    char *stage;      /* shared: [SWL_STAGES][piece_bytes] */
+    mbarrier *loaded; /* shared: [SWL_STAGES] */
+    uint32_t piece_bytes;
+    uint32_t pieces; /* pieces moved so far: stage and parity of the next one */
+};
+
+/* All lanes; a block barrier must follow before the first copy. */
+SWL_DEV void copier_init(struct copier *c, char *stage, mbarrier *loaded, uint32_t piece_bytes)
+{
+    c->stage = stage;
+    c->loaded = loaded;
+    c->piece_bytes = piece_bytes;
+    c->pieces = 0;
+    if (lane_id() == 0) {
+        stage_init(&loaded[0], 1);
+        stage_init(&loaded[1], 1);
+        stage_init_done();
+    }
+}
+
+SWL_DEV void copy_start_piece(const struct copier *c, uint32_t piece, const char *src,
+                              uint32_t bytes)
+{
+    stage_expect(&c->loaded[piece & 1], bytes);
+    bulk_load(c->stage + (piece & 1) * c->piece_bytes, src, bytes, &c->loaded[piece & 1]);
+}
+
+/* A load of this rank's own memory: it always completes, and it must before the block may end, so
+ * that a given-up call waits for it too; only an expired deadline (plus a second) ends the wait. */
+SWL_DEV bool await_piece(const struct copier *c, uint32_t piece, const struct swl_watch *w,
+                         struct wait_at at)
+{
+    const uint64_t deadline = w->deadline_ns + 1000000000ull;
+
+    while (!stage_test(&c->loaded[piece & 1], piece >> 1 & 1)) {
+        if (clock_ns() >= deadline) {
+            at.kind = SWL_FAULT_STAGE;
+            watch_fault(w, at, piece, 0, SWL_ASYNC_TIMEOUT);
+            return false;
+        }
+        pause_lane(SWL_PAUSE("bulk load in flight", (int)piece, (int)at.role), deadline);
+    }
+    return true;
+}
+
+/* All lanes. `dst` of a lane is its destination or NULL; src, bytes equal in all lanes. False: a load
+ * did not complete. */
+SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *dst,
+                      const struct swl_watch *w, struct wait_at at)
+{
+    const uint32_t n = (bytes + c->piece_bytes - 1) / c->piece_bytes;
+
+    bulk_wait_read<0>(); /* earlier stores of this lane no longer read the stages */
+    warp_sync();
+    if (lane_id() == 0)
+        copy_start_piece(c, c->pieces, src, bytes < c->piece_bytes ? bytes : c->piece_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t piece = c->pieces + i;
+        const uint32_t from = i * c->piece_bytes;
+        const uint32_t left = bytes - from;
+        const uint32_t len = left < c->piece_bytes ? left : c->piece_bytes;
+
+        if (i + 1 < n) {
+            if (i > 0) {
+                bulk_wait_read<0>(); /* the stores of piece i-1 have left the other stage */
+                warp_sync();
+            }
+            if (lane_id() == 0) {
+                const uint32_t next = left - len;
+
+                copy_start_piece(c, piece + 1, src + from + len,
+                                 next < c->piece_bytes ? next : c->piece_bytes);
+            }
+        }
+        if (!warp_all(await_piece(c, piece, w, at)))
+            return false;
+        if (dst) {
+            bulk_store(dst + from, c->stage + (piece & 1) * c->piece_bytes, len);
+            bulk_commit();
+        }
+    }
+    c->pieces += n;
+    return true;
+}

@@ -1,0 +1,78 @@
+/* entry.cuh: "my tensors are open for this call", between the ranks of a node. Layer: kernels.
+ *
+ * No rank stores into, or loads from, a peer's user memory before the peer's entry word of this call,
+ * and none runs more than one call ahead of a local peer, since it waits for the words of all of
+ * them. Two slots by parity of the call: a rank may post n + 1 before a peer has looked at n, but not
+ * n + 2, for which it needs the peer's n + 1. */
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/net.cuh"
+#include "kernels/ring.cuh"
+#include "kernels/wait.cuh"
+
+/* One warp of the kernel. Earlier kernels of the stream have ended, so the word also says that the
+ * user no longer reads or writes the tensor. */
+SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry *e, uint64_t gen,
+                        uint64_t call)
+{
+    const uint64_t mine = 2ull * g->shape.local + (call & 1);
+    const struct vec16 low = {{e->op, e->direct, e->memory, e->rows}};
+    const struct vec16 high = {{(uint32_t)e->offset, (uint32_t)(e->offset >> 32),
+                                (uint32_t)e->row_bytes, (uint32_t)(e->row_bytes >> 32)}};
+
+    for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32) {
+        struct vec16 *to = (struct vec16 *)(g->peer_window[i] + g->at.entry_record +
+                                            mine * sizeof(struct swl_entry));
+
+        store_data(to, low);
+        store_data(to + 1, high);
+    }
+    order_before_publish(SWL_SCOPE_SYS); /* one fence; pairs with the acquire in entry_await */
+    for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
+        post_to_peer(peer_word(g, i, g->at.entry, mine), gen_word(gen, call));
+}
+
+SWL_DEV const struct swl_entry *entry_of(const struct swl_device_group *g, uint32_t local,
+                                         uint64_t call)
+{
+    return (const struct swl_entry *)(g->window + g->at.entry_record) + 2 * local + (call & 1);
+}
+
+SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const uint64_t *word = own_word(g, g->at.entry, 2 * local + (w->call & 1));
+    const uint64_t want = gen_word(w->gen, w->call);
+
+    at.kind = SWL_FAULT_ENTRY;
+    at.peer = g->local_rank[local];
+    for (;;) {
+        const uint64_t seen = read_from_peer(word);
+
+        if (seen == want) {
+            const struct swl_entry *e = entry_of(g, local, w->call);
+
+            if (e->op == w->op)
+                return true;
+            at.kind = SWL_FAULT_WRONG_CALL;
+            watch_fault(w, at, w->op, e->op, SWL_ASYNC_TIMEOUT);
+            return false;
+        }
+        if (!wait_again(w, at, want, seen, SWL_PAUSE("entry of rank", at.peer, w->call)))
+            return false;
+    }
+}
+
+/* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
+SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
+                           struct wait_at at)
+{
+    bool ok = true;
+
+    for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
+        ok = await_entry(g, i, w, at);
+    ok = warp_all(ok);
+    warp_sync();
+    return ok;
+}

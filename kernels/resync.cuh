@@ -1,0 +1,169 @@
+/* resync.cuh: bring the rings back in step after a given-up call, without zeroing. Layer: kernels.
+ *
+ * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Each end of a link
+ * adds 1 to its peer's mark on the same queue pair; adds execute in order, so a mark that arrived
+ * means that all older data and counts have landed. Then the consumer of a ring takes everything
+ * published as consumed and returns the missing credit; the producer starts nothing before its
+ * credit equals what it has sent. Both ends then agree on the position. Words between ranks of a
+ * node need no exchange: they carry the new generation. */
+#pragma once
+
+#include "kernels/net.cuh"
+#include "kernels/ring.cuh"
+#include "kernels/wait.cuh"
+
+#define SWL_RESYNC_FAILED (1ull << 63)
+
+SWL_DEV struct wait_at resync_at(uint32_t peer)
+{
+    const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, 0, peer};
+
+    return at;
+}
+
+SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, const struct swl_watch *w,
+                             struct wait_at at)
+{
+    for (;;) {
+        const uint64_t seen = read_from_nic(word);
+
+        if (seen >= want)
+            return true;
+        if (!wait_again(w, at, want, seen, SWL_PAUSE("recovery: count from rank", at.peer, 0)))
+            return false;
+    }
+}
+
+SWL_DEV bool resync_post_marks(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    bool ok = true;
+
+    for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
+        ok = ok && out_add(g, x, g->at.forth_mark, 1, w, resync_at(0));
+        qp_ring(out_qp(g, x));
+    }
+    for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
+        ok = ok && in_add(g, y, g->at.back_mark, 1, w, resync_at(0));
+        qp_ring(in_qp(g, y));
+    }
+    return ok;
+}
+
+/* Source side of ring x: partial sums are consumed here. */
+SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w)
+{
+    const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
+    uint64_t tail;
+
+    if (!await_nic_count(own_word(g, g->at.back_mark, x), g->back_seen[x] + 1, w, at))
+        return false;
+    g->back_seen[x] = read_from_nic(own_word(g, g->at.back_mark, x));
+    tail = read_from_nic(own_word(g, g->at.partial_tail, x));
+    if (!out_add(g, x, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
+        return false;
+    qp_ring(out_qp(g, x));
+    g->now.partial_recv[x] = g->next.partial_recv[x] = tail;
+    g->now.partial_credited[x] = g->next.partial_credited[x] = tail;
+    g->partial_used[x] = 0;
+    if (x % g->shape.nrings == 0)
+        g->bases_seen[x / g->shape.nrings] =
+            read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
+    return true;
+}
+
+/* Gateway side of ring y: slots and requests are consumed here. */
+SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w)
+{
+    const uint32_t j = y / g->shape.nrings;
+    const struct wait_at at = resync_at(g->in[j].rank);
+    uint64_t slots, requests;
+
+    if (!await_nic_count(own_word(g, g->at.forth_mark, y), g->forth_seen[y] + 1, w, at))
+        return false;
+    g->forth_seen[y] = read_from_nic(own_word(g, g->at.forth_mark, y));
+    slots = read_from_nic(own_word(g, g->at.recv_tail, y));
+    requests = read_from_nic(own_word(g, g->at.request_tail, y));
+    if (!in_add(g, y, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
+        !in_add(g, y, g->at.request_credit, requests - g->now.request_credited[y], w, at))
+        return false;
+    qp_ring(in_qp(g, y));
+    g->now.recv[y] = g->next.recv[y] = slots;
+    g->now.recv_credited[y] = g->next.recv_credited[y] = slots;
+    g->now.request_recv[y] = g->next.request_recv[y] = requests;
+    g->now.request_credited[y] = g->next.request_credited[y] = requests;
+    if (y % g->shape.nrings == 0) {
+        g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
+        g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
+    }
+    return true;
+}
+
+/* The peers have taken everything this rank ever sent. */
+SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    const uint32_t p = g->shape.nrings;
+
+    for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
+        const struct wait_at at = resync_at(g->out[x / p].rank);
+
+        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x], w, at) ||
+            !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x], w, at))
+            return false;
+    }
+    for (uint32_t y = lane_id(); y < in_rings(g); y += 32)
+        if (!await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y], w,
+                             resync_at(g->in[y / p].rank)))
+            return false;
+    return true;
+}
+
+SWL_DEV bool resync_rings(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    bool ok = warp_all(resync_post_marks(g, w));
+
+    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
+        ok = resync_out(g, x, w);
+    for (uint32_t y = lane_id(); ok && y < in_rings(g); y += 32)
+        ok = resync_in(g, y, w);
+    ok = warp_all(ok);
+    return warp_all(ok && resync_await_credit(g, w));
+}
+
+/* Words between ranks of the node start again under the new generation. */
+SWL_DEV void resync_local(const struct swl_device_group *g)
+{
+    const uint64_t start = g->shape.start_low;
+    const uint32_t links = g->shape.nlocal * g->shape.nwriters;
+    const uint32_t fetches = g->shape.nlocal * g->shape.ngatherers;
+
+    for (uint32_t i = lane_id(); i < links; i += 32)
+        g->link_sent[i] = g->link_taken[i] = start;
+    for (uint32_t i = lane_id(); i < fetches; i += 32)
+        g->fetch_asked[i] = g->fetch_given[i] = start;
+}
+
+/* Warp 0 of block 0. Publishes state->resynced in any case; the other blocks wait for it. */
+SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
+{
+    struct swl_state *s = g->state;
+    const uint64_t poison = warp_shfl(read_from_peer(w->poison) >> 16, 0);
+    const uint64_t gen = s->gen;
+    bool ok = true;
+
+    warp_sync();
+    if (poison >= gen) { /* a call was given up: new generation, everything counts anew */
+        if (lane_id() == 0) {
+            s->gen = poison + 1;
+            s->call = s->epoch = g->shape.start_low;
+            s->claimed = 0;
+            w->gen = poison + 1;
+        }
+        warp_sync();
+        resync_local(g);
+        ok = resync_rings(g, w);
+    }
+    warp_sync();
+    if (lane_id() == 0) /* pairs with await_resynced */
+        publish_in_gpu(&s->resynced, s->clears | (ok ? 0 : SWL_RESYNC_FAILED));
+    warp_sync();
+}
