@@ -1,0 +1,116 @@
+/* ht_dispatch.cu: the dispatch kernel, high throughput, layout FLAT. Layer: kernels.
+ *
+ * Role map of a channel (counts in struct swl_roles, numbers = enum swl_dispatch_role):
+ *   odd SM   SEND, SEND_COORD, WRITE, RECEIVE       even SM   FORWARD, FORWARD_COORD, WRITE, RECEIVE
+ * With one node only WRITE and RECEIVE exist. kernels/README.md has the table of roles. */
+#include "kernels/ht_dispatch.cuh"
+#include "kernels/ht_dispatch_forward.cuh"
+#include "kernels/ht_dispatch_local.cuh"
+#include "kernels/ht_dispatch_send.cuh"
+#include "kernels/kernels.h"
+
+SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *a)
+{
+    struct dispatch_block b;
+    char *shared = (char *)block_shared();
+    uint64_t *out, *in;
+
+    b.a = a;
+    b.g = a->group;
+    b.common = block_common_of();
+    b.h = handle_view_of(b.g, a->handle, a->topk);
+    b.shared = swl_block_of((uint32_t)warp_count(), a->rings_per_block, a->piece_bytes);
+    out = (uint64_t *)(shared + b.shared.out_words);
+    in = (uint64_t *)(shared + b.shared.in_words);
+    b.rings.out_window = out;
+    b.rings.in_claim = in;
+    b.rings.in_window = in + a->rings_per_block;
+    b.channel = (uint32_t)block_id() / a->roles.halves;
+    b.slot_row_at = swl_slot_row_at(a->topk);
+    return b;
+}
+
+/* Warp 0: words of the block's rings. A block barrier follows. */
+SWL_DEV void rings_begin(const struct dispatch_block *b)
+{
+    const uint32_t c = b->g->shape.nchannels;
+
+    for (uint32_t r = lane_id(); r < b->a->rings_per_block; r += 32) {
+        const uint32_t y = b->channel + r * c;
+
+        b->rings.out_window[r] = b->rings.in_window[r] = 0;
+        b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->now.recv[y] : 0;
+    }
+}
+
+SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
+                           struct copier *copier, struct warp_scratch *list)
+{
+    const struct swl_roles *roles = &b->a->roles;
+    const uint32_t nforward = role_warps(roles, SWL_D_FORWARD);
+    const uint32_t per_channel = nforward + role_warps(roles, SWL_D_WRITE);
+    const uint32_t number = job->role == SWL_D_FORWARD ? job->index : nforward + job->index;
+    struct row_writer rw = {b->g,
+                            &b->common->watch,
+                            copier,
+                            list,
+                            b->common->gen_call,
+                            job->channel * per_channel + number,
+                            b->a->row_bytes,
+                            swl_link_row_at(b->a->topk),
+                            {SWL_FAULT_STAGE, SWL_WARP_WRITER, job->channel, SWL_NO_PEER}};
+
+    switch (job->role) {
+    case SWL_D_SEND:
+        ht_dispatch_send(b, job->index, role_warps(roles, SWL_D_SEND), copier, list);
+        break;
+    case SWL_D_SEND_COORD:
+        if (lane_id() == 0)
+            ht_dispatch_send_coord(b);
+        break;
+    case SWL_D_FORWARD:
+        rw.at.role = SWL_WARP_FORWARDER;
+        ht_dispatch_forward(b, &rw, job->index);
+        break;
+    case SWL_D_FORWARD_COORD:
+        if (lane_id() == 0)
+            ht_dispatch_forward_coord(b);
+        break;
+    case SWL_D_WRITE:
+        ht_dispatch_write(b, &rw, job->index, role_warps(roles, SWL_D_WRITE));
+        break;
+    case SWL_D_RECEIVE:
+        ht_dispatch_receive(b, copier, job->index, role_warps(roles, SWL_D_RECEIVE));
+        break;
+    default:
+        break;
+    }
+}
+
+SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
+{
+    const struct dispatch_block b = dispatch_block_of(&args);
+    const struct warp_job job = warp_job_of(&args.roles);
+    struct copier copier;
+
+    copier_init(&copier,
+                (char *)block_shared() + b.shared.stages +
+                    (uint32_t)warp_id() * SWL_STAGES * args.piece_bytes,
+                (mbarrier *)((char *)block_shared() + b.shared.barriers) + warp_id() * SWL_STAGES,
+                args.piece_bytes);
+    if (call_begin(b.g, SWL_OP_DISPATCH)) {
+        if (block_id() == 0 && warp_id() == 0)
+            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
+        if (warp_id() == 0)
+            rings_begin(&b);
+        if (first_thread() && !handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
+            b.common->go = 0;
+        block_sync();
+        if (b.common->go)
+            dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared));
+        bulk_wait<0>(); /* no store may outlive the block's shared memory */
+    }
+    call_end(b.g);
+}
+
+SWL_KERNEL_DESC(swl_ht_dispatch, swl_ht_dispatch_kernel, struct swl_dispatch_args)

@@ -1,0 +1,135 @@
+/* row_writer.cuh: one token to the ranks of this node that want it. Layer: kernels.
+ *
+ * Every link writer (a warp) owns one ring of link slots at every rank of its node. A slot holds the
+ * record {row, picks} and, if the destination's tensor is plain, the row itself, which a receiver
+ * there copies out; if the tensor is peer-addressable (*direct*), the row goes straight to its place.
+ * The tail of the ring is the arrival signal in both cases, published after row and record.
+ *
+ * row_write_open waits for credit, row_write_copy moves the row (afterwards its source may be freed),
+ * row_write_close publishes. Between open and close a lane stands for one destination. */
+#pragma once
+
+#include "kernels/copy.cuh"
+#include "kernels/entry.cuh"
+#include "kernels/select.cuh"
+
+struct row_writer {
+    const struct swl_device_group *g;
+    const struct swl_watch *w;
+    struct copier *copier;
+    struct warp_scratch *list; /* sel[n], sorted by gpu */
+    uint64_t gen_call;
+    uint32_t q; /* number of this link writer */
+    uint32_t row_bytes;
+    uint32_t row_at; /* of the row in a link slot */
+    struct wait_at at;
+};
+
+struct row_target { /* of one lane */
+    char *row;      /* where the row goes, or NULL */
+    char *slot;     /* link slot at the destination, or NULL: no destination */
+    uint64_t position;
+    uint32_t gpu, first, count; /* selections [first, first + count) of the list */
+};
+
+/* Heads of the runs of equal gpu in the list, as bits. All lanes. */
+SWL_DEV uint64_t list_heads(const struct warp_scratch *s, uint32_t n)
+{
+    const uint32_t i = lane_id(), k = i + 32;
+    uint64_t heads =
+        warp_ballot(i < n && (i == 0 || s->sel[i].gpu != s->sel[i == 0 ? 0 : i - 1].gpu));
+
+    if (n > 32)
+        heads |= (uint64_t)warp_ballot(k < n && s->sel[k].gpu != s->sel[k - 1].gpu) << 32;
+    return heads;
+}
+
+SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu, uint64_t position)
+{
+    const struct swl_device_group *g = rw->g;
+    const uint64_t *word = own_word(g, g->at.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
+    struct wait_at at = rw->at;
+
+    at.kind = SWL_FAULT_LINK_CREDIT;
+    at.peer = g->local_rank[gpu];
+    for (;;) {
+        const uint64_t head = word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
+
+        if (position - head < g->shape.link_slots)
+            break;
+        if (!wait_again(rw->w, at, position, head, SWL_PAUSE("link credit", at.peer, rw->q)))
+            return false;
+    }
+    order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
+    return true;
+}
+
+/* All lanes. Destination number `number` of the list whose heads are `heads`, if there is one. */
+SWL_DEV bool row_write_open(const struct row_writer *rw, uint64_t heads, uint32_t n,
+                            uint32_t number, struct row_target *t)
+{
+    const struct swl_device_group *g = rw->g;
+    const struct swl_entry *e;
+    bool ok = true;
+
+    t->row = t->slot = 0;
+    for (uint32_t i = 0; i < number && heads; i++)
+        heads &= heads - 1;
+    if (heads) {
+        const uint64_t rest = heads & (heads - 1);
+        const uint32_t index = (uint32_t)first_bit(heads);
+
+        t->first = index;
+        t->count = (rest ? (uint32_t)first_bit(rest) : n) - index;
+        t->gpu = rw->list->sel[index].gpu;
+        t->position = g->link_sent[t->gpu * g->shape.nwriters + rw->q];
+        ok = await_link_credit(rw, t->gpu, t->position);
+    }
+    if (ok && heads) {
+        const uint64_t ring =
+            ((uint64_t)g->shape.local * g->shape.nwriters + rw->q) * g->shape.link_slots;
+        const uint32_t row = rw->list->sel[t->first].row;
+
+        t->slot = g->peer_window[t->gpu] + g->at.link_ring +
+                  (ring + t->position % g->shape.link_slots) * swl_link_slot_bytes(&g->shape);
+        e = entry_of(g, t->gpu, rw->w->call);
+        if (!e->direct)
+            t->row = t->slot + rw->row_at;
+        else if (row < e->rows) /* never beyond the caller's tensor */
+            t->row = g->memory[e->memory * g->shape.nlocal + t->gpu] + e->offset +
+                     (uint64_t)row * rw->row_bytes;
+    }
+    return warp_all(ok);
+}
+
+SWL_DEV bool row_write_copy(const struct row_writer *rw, const char *src,
+                            const struct row_target *t)
+{
+    return row_copy(rw->copier, src, rw->row_bytes, t->row, rw->w, rw->at);
+}
+
+/* All lanes. Record, then tail: release.sys of the lane that issued row and record, after its bulk
+ * stores are complete; pairs with the acquire of the tail in ht_dispatch_receive.cuh. */
+SWL_DEV void row_write_close(const struct row_writer *rw, const struct row_target *t)
+{
+    const struct swl_device_group *g = rw->g;
+
+    if (t->slot) {
+        const struct swl_selection *sel = rw->list->sel + t->first;
+        const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
+        const struct vec16 head = {
+            {(uint32_t)rw->gen_call, (uint32_t)(rw->gen_call >> 32), sel[0].row, t->count}};
+        struct swl_pick *pick = (struct swl_pick *)(t->slot + sizeof(struct swl_record));
+
+        store_data((struct vec16 *)t->slot, head);
+        for (uint32_t i = 0; i < t->count; i++) {
+            pick[i].expert = sel[i].expert;
+            pick[i].weight = sel[i].weight;
+        }
+        bulk_wait<0>();
+        publish_to_peer(peer_word(g, t->gpu, g->at.link_tail, mine),
+                        gen_word(rw->w->gen, t->position + 1));
+        g->link_sent[t->gpu * g->shape.nwriters + rw->q] = t->position + 1;
+    }
+    warp_sync();
+}
