@@ -1,0 +1,117 @@
+/* ht_combine.cu: the combine kernel, high throughput, layout FLAT, forward. Layer: kernels.
+ *
+ * Role map of a channel (counts in struct swl_roles, numbers = enum swl_combine_role):
+ *   odd SM   REQUEST, SOURCE_COORD, SUM, SERVE        even SM   SUM, GATEWAY, GATEWAY_COORD, SERVE
+ * With one node only SUM and SERVE exist. kernels/README.md has the table of roles. */
+#include "kernels/ht_combine.cuh"
+#include "kernels/ht_combine_gateway.cuh"
+#include "kernels/ht_combine_serve.cuh"
+#include "kernels/ht_combine_source.cuh"
+#include "kernels/kernels.h"
+
+SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
+{
+    struct combine_block b;
+    char *shared = (char *)block_shared();
+    uint64_t *out, *in;
+
+    b.a = a;
+    b.g = a->group;
+    b.common = block_common_of();
+    b.h = handle_view_of(b.g, a->handle, a->topk);
+    b.shared = swl_block_of((uint32_t)warp_count(), a->rings_per_block, a->piece_bytes);
+    out = (uint64_t *)(shared + b.shared.out_words);
+    in = (uint64_t *)(shared + b.shared.in_words);
+    b.rings.request_out = out;
+    b.rings.claim = in;
+    b.rings.request_in = in + a->rings_per_block;
+    b.rings.partial_out = in + 2 * a->rings_per_block;
+    b.channel = (uint32_t)block_id() / a->roles.halves;
+    b.partial_bytes = a->row_bytes * (b.g->shape.wire_fp32 && a->dtype != SWL_FP32 ? 2 : 1);
+    return b;
+}
+
+/* Warp 0: words of the block's rings. A block barrier follows. */
+SWL_DEV void rings_begin(const struct combine_block *b)
+{
+    const uint32_t c = b->g->shape.nchannels;
+
+    for (uint32_t r = lane_id(); r < b->a->rings_per_block; r += 32) {
+        const uint32_t y = b->channel + r * c;
+
+        b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
+        b->rings.claim[r] = y < in_rings(b->g) ? b->g->now.request_recv[y] : 0;
+    }
+}
+
+SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *job,
+                          struct copier *copier, struct warp_scratch *list)
+{
+    const struct swl_roles *roles = &b->a->roles;
+    const uint32_t nsum = role_warps(roles, SWL_C_SUM);
+    const uint32_t per_channel = nsum + role_warps(roles, SWL_C_GATEWAY);
+    const uint32_t number = job->role == SWL_C_SUM ? job->index : nsum + job->index;
+    struct gatherer ga = {b->g,
+                          &b->common->watch,
+                          list,
+                          b->common->gen_call,
+                          job->channel * per_channel + number,
+                          b->a->row_bytes,
+                          b->a->dtype,
+                          0,
+                          {SWL_FAULT_FETCH, SWL_WARP_SUMMER, job->channel, SWL_NO_PEER}};
+
+    switch (job->role) {
+    case SWL_C_REQUEST:
+        ht_combine_request(b, job->index, role_warps(roles, SWL_C_REQUEST), list);
+        break;
+    case SWL_C_SOURCE_COORD:
+        if (lane_id() == 0)
+            ht_combine_source_coord(b);
+        break;
+    case SWL_C_SUM:
+        ht_combine_sum(b, &ga, job->index, nsum);
+        break;
+    case SWL_C_GATEWAY:
+        ga.at.role = SWL_WARP_GATEWAY;
+        ht_combine_gateway(b, &ga, job->index);
+        break;
+    case SWL_C_GATEWAY_COORD:
+        if (lane_id() == 0)
+            ht_combine_gateway_coord(b);
+        break;
+    case SWL_C_SERVE:
+        ht_combine_serve(b, copier, job->index, role_warps(roles, SWL_C_SERVE));
+        break;
+    default:
+        break;
+    }
+}
+
+SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
+{
+    const struct combine_block b = combine_block_of(&args);
+    const struct warp_job job = warp_job_of(&args.roles);
+    struct copier copier;
+
+    copier_init(&copier,
+                (char *)block_shared() + b.shared.stages +
+                    (uint32_t)warp_id() * SWL_STAGES * args.piece_bytes,
+                (mbarrier *)((char *)block_shared() + b.shared.barriers) + warp_id() * SWL_STAGES,
+                args.piece_bytes);
+    if (call_begin(b.g, SWL_OP_COMBINE)) {
+        if (block_id() == 0 && warp_id() == 0)
+            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
+        if (warp_id() == 0)
+            rings_begin(&b);
+        if (first_thread() && !handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
+            b.common->go = 0;
+        block_sync();
+        if (b.common->go)
+            combine_role(&b, &job, &copier, warp_scratch_of(&b.shared));
+        bulk_wait<0>(); /* no store may outlive the block's shared memory */
+    }
+    call_end(b.g);
+}
+
+SWL_KERNEL_DESC(swl_ht_combine, swl_ht_combine_kernel, struct swl_combine_args)

@@ -1,0 +1,33 @@
+/* ht_combine.cuh: what the warp roles of the combine kernel share. Layer: kernels. */
+#pragma once
+
+#include "kernels/channel.cuh"
+#include "kernels/copy.cuh"
+#include "kernels/sum.cuh"
+
+/* Words of the block's rings in shared memory, [nrings] each. */
+struct combine_rings {
+    uint64_t *request_out; /* source: requests written; requester -> source coordinator */
+    uint64_t *claim;       /* gateway: first request that no gateway warp has taken */
+    uint64_t *request_in;  /* gateway: requests read -> gateway coordinator */
+    uint64_t *partial_out; /* gateway: partial sums written -> gateway coordinator */
+};
+
+struct combine_block { /* equal in all threads */
+    const struct swl_combine_args *a;
+    const struct swl_device_group *g;
+    struct block_common *common;
+    struct handle_view h;
+    struct swl_block shared;
+    struct combine_rings rings;
+    uint32_t channel;
+    uint32_t partial_bytes; /* of one partial sum of this call */
+};
+
+SWL_DEV struct wait_at combine_at(const struct combine_block *b, uint32_t kind, uint32_t role,
+                                  uint32_t peer)
+{
+    const struct wait_at at = {kind, role, b->channel, peer};
+
+    return at;
+}

@@ -1,0 +1,243 @@
+/* ht_combine_gateway.cuh: even SM, what a rank does for sources of other nodes. Layer: kernels.
+ *
+ * ht_combine_gateway (gateway warps): take requests, add the rows of this node, return partial sums.
+ * Reads:    request_in, rows of local ranks        Writes: slots of its own partial rings
+ * Waits:    entry words, request_tail and partial_credit together, fetched rows
+ * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
+ * Order:    acquire.sys of request_tail, warp_sync; the request is read before its window bit
+ * Progress: a request is taken only when its partial sum has a free slot, so a warp that holds one
+ *           waits for servers only, and these wait for nobody: no cycle over several gateways
+ *
+ * ht_combine_gateway_coord (one lane): posts partial sums in chunks, returns credit of requests.
+ * Ends:     every promised request is credited and its partial sum posted */
+#pragma once
+
+#include "kernels/ht_combine.cuh"
+
+struct requests {
+    const struct combine_block *b;
+};
+
+SWL_DEV uint32_t requests_ring(const struct requests &from, uint32_t r)
+{
+    return from.b->channel + r * from.b->g->shape.nchannels;
+}
+
+SWL_DEV uint64_t *claim_word(const struct requests &from, uint32_t r)
+{
+    return &from.b->rings.claim[r];
+}
+
+SWL_DEV uint64_t claim_end(const struct requests &from, uint32_t r)
+{
+    const uint32_t y = requests_ring(from, r);
+
+    return from.b->g->now.request_recv[y] + from.b->h.recv_n[y];
+}
+
+/* Requests that have arrived and whose partial sums have a slot. */
+SWL_DEV uint64_t claim_limit(const struct requests &from, uint32_t r)
+{
+    const struct swl_device_group *g = from.b->g;
+    const uint32_t y = requests_ring(from, r);
+    const uint64_t tail = read_from_nic(own_word(g, g->at.request_tail, y));
+    const uint64_t credit = read_from_nic(own_word(g, g->at.partial_credit, y));
+    /* positions of requests and partial sums run in step, from different starts */
+    const uint64_t space =
+        credit + g->shape.ring_slots - g->now.partial_sent[y] + g->now.request_recv[y];
+
+    return tail < space ? tail : space;
+}
+
+SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
+{
+    const struct combine_block *b = from.b;
+    const uint32_t rank = b->g->in[requests_ring(from, r) / b->g->shape.nrings].rank;
+
+    return wait_again(&b->common->watch, combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY, rank),
+                      claim_end(from, r), claim_limit(from, r),
+                      SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
+}
+
+/* All lanes: read the request into terms; their number, -1 = given up or a foreign request. */
+SWL_DEV int request_terms(const struct combine_block *b, const struct gatherer *ga,
+                          const struct swl_request *request, uint32_t source)
+{
+    const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
+    const uint32_t n = request->n;
+    bool ok = true;
+
+    if (request->gen_call != b->common->gen_call || n > b->a->topk) {
+        if (lane_id() == 0)
+            watch_fault(&b->common->watch,
+                        combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source),
+                        b->common->gen_call, request->gen_call, SWL_ASYNC_TIMEOUT);
+        return -1;
+    }
+    for (uint32_t i = lane_id(); ok && i < n; i += 32) {
+        struct sum_term *term = &ga->list->term[i];
+
+        ok = term_of_local(ga, row[i].gpu, row[i].row, &term->at);
+        term->first_of_node = 0;
+        term->fp32 = 0;
+    }
+    ok = warp_all(ok);
+    warp_sync();
+    return ok ? (int)n : -1;
+}
+
+SWL_DEV bool gateway_request(const struct combine_block *b, const struct gatherer *ga, uint32_t r,
+                             uint64_t position)
+{
+    const struct swl_device_group *g = b->g;
+    const struct requests from = {b};
+    const uint32_t y = requests_ring(from, r);
+    const uint64_t sum = g->now.partial_sent[y] + (position - g->now.request_recv[y]);
+    const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
+    const uint64_t out = (uint64_t)y * g->shape.ring_slots + sum % g->shape.ring_slots;
+    const int n = request_terms(b, ga,
+                                (const struct swl_request *)(g->window + g->at.request_in +
+                                                             in * swl_request_bytes(&g->shape)),
+                                g->in[y / g->shape.nrings].rank);
+
+    if (n < 0)
+        return false;
+    if (lane_id() ==
+        0) /* every lane has read the request; pairs with read_in_block in request_credit */
+        window_finish_in_block(&b->rings.request_in[r], position);
+    sum_terms(ga, (uint32_t)n, g->window + g->at.partial_out + out * swl_partial_bytes(&g->shape),
+              g->shape.wire_fp32);
+    warp_sync();        /* the sum is written, the landing slots are read */
+    if (lane_id() == 0) /* pairs with read_in_block in partial_post */
+        window_finish_in_block(&b->rings.partial_out[r], sum);
+    return true;
+}
+
+SWL_ROLE void ht_combine_gateway(const struct combine_block *b, const struct gatherer *ga,
+                                 uint32_t index)
+{
+    const uint32_t nrings = channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
+    const struct requests from = {b};
+    uint32_t turn = index, r;
+    uint64_t position;
+    int taken = 0;
+
+    if (!await_entries(b->g, ga->w, ga->at))
+        return;
+    while (nrings && (taken = claim_take(from, nrings, turn++, &r, &position)) > 0)
+        if (!gateway_request(b, ga, r, position))
+            return;
+    if (taken == 0)
+        gatherer_exit(ga);
+}
+
+/* Return credit of ring y for requests that have been read. Number credited, or -1. */
+SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t from, uint64_t end)
+{
+    const struct swl_device_group *g = b->g;
+    uint64_t *window = &b->rings.request_in[y / g->shape.nchannels];
+    const uint32_t n = window_run(read_in_block(window), from); /* pairs with gateway_request */
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+
+    if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
+        return 0;
+    and_in_block(window, ~window_bits(from, n));
+    if (!in_add(g, y, g->at.request_credit, n, &b->common->watch, at))
+        return -1;
+    qp_ring(in_qp(g, y));
+    return (int)n;
+}
+
+SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t sent, uint32_t n)
+{
+    const struct swl_device_group *g = b->g;
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+    const uint32_t stride = swl_partial_bytes(&g->shape);
+    const uint64_t slot = sent % g->shape.ring_slots;
+    const uint64_t from = g->at.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
+    const uint64_t to =
+        g->at.partial_in + ((uint64_t)in_index(g, y) * g->shape.ring_slots + slot) * stride;
+    bool ok = true;
+
+    if (b->partial_bytes >= stride - stride / 8)
+        return in_write(g, y, from, to, (n - 1) * stride + b->partial_bytes, &b->common->watch, at);
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = in_write(g, y, from + (uint64_t)i * stride, to + (uint64_t)i * stride,
+                      b->partial_bytes, &b->common->watch, at);
+    return ok;
+}
+
+/* Post finished partial sums of ring y: a chunk, or all that is left. Number posted, or -1. */
+SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sent, uint64_t end)
+{
+    const struct swl_device_group *g = b->g;
+    uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
+    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with gateway_request */
+    const uint32_t room = slots_before_wrap(sent, g->shape.ring_slots);
+    const uint32_t n = swl_min_u32(ready, swl_min_u32(room, g->shape.chunk_slots));
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+
+    if (n == 0 || (n < g->shape.chunk_slots && n < room && sent + n < end))
+        return 0;
+    and_in_block(window, ~window_bits(sent, n));
+    if (!partial_write(b, y, sent, n) ||
+        !in_add(g, y, g->at.partial_tail, n, &b->common->watch, at))
+        return -1;
+    qp_ring(in_qp(g, y));
+    return (int)n;
+}
+
+/* Both duties for ring y: 1 moved, 0 nothing, -1 failed; *open_p: something is left. */
+SWL_DEV int gateway_turn(const struct combine_block *b, uint32_t y, bool *open_p)
+{
+    const struct swl_device_group *g = b->g;
+    const uint32_t count = b->h.recv_n[y];
+    const uint64_t read_end = g->now.request_recv[y] + count;
+    const uint64_t sent_end = g->now.partial_sent[y] + count;
+    const int credited = request_credit(b, y, g->next.request_recv[y], read_end);
+    int posted;
+
+    if (credited < 0)
+        return -1;
+    g->next.request_recv[y] += (uint32_t)credited;
+    g->next.request_credited[y] += (uint32_t)credited;
+    posted = partial_post(b, y, g->next.partial_sent[y], sent_end);
+    if (posted < 0)
+        return -1;
+    g->next.partial_sent[y] += (uint32_t)posted;
+    *open_p = g->next.request_recv[y] != read_end || g->next.partial_sent[y] != sent_end;
+    return posted > 0 || credited > 0;
+}
+
+/* Lane 0 of its warp. */
+SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
+{
+    const struct swl_device_group *g = b->g;
+    const uint32_t c = g->shape.nchannels;
+    const uint32_t nrings = channel_rings(in_rings(g), b->channel, c);
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY_COORDINATOR, g->shape.rank);
+    uint32_t open = nrings;
+
+    while (open) {
+        bool moved = false;
+
+        open = 0;
+        for (uint32_t r = 0; r < nrings; r++) {
+            bool more;
+            const int n = gateway_turn(b, b->channel + r * c, &more);
+
+            if (n < 0)
+                return;
+            moved = moved || n > 0;
+            open += more;
+        }
+        if (open && !moved &&
+            !wait_again(&b->common->watch, at, open, 0,
+                        SWL_PAUSE("requests and sums of own gateway warps", b->channel, open)))
+            return;
+    }
+}
