@@ -84,7 +84,8 @@ SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *d
                                  next < c->piece_bytes ? next : c->piece_bytes);
             }
         }
-        if (!warp_all(await_piece(c, piece, w, at)))
+        /* only lanes that store the piece, or load into its stage later, need to see it complete */
+        if (!warp_all(!(dst || lane_id() == 0) || await_piece(c, piece, w, at)))
             return false;
         if (dst) {
             bulk_store(dst + from, c->stage + (piece & 1) * c->piece_bytes, len);

@@ -103,9 +103,9 @@ SWL_DEV int serve_pass(const struct combine_block *b, struct copier *copier, uin
     warp_sync(); /* what the ring lanes acquired is every lane's */
     for (uint32_t m = ready; m; m &= m - 1) {
         const int lane = first_bit(m);
+        const uint32_t ring = first + (uint32_t)lane * step;
 
-        if (!serve_ring(b, copier, warp_shfl(x, lane), warp_shfl(from, lane),
-                        warp_shfl(tail, lane)))
+        if (!serve_ring(b, copier, ring, g->fetch_given[ring], warp_shfl(tail, lane)))
             return -1;
     }
     return 1;
@@ -127,7 +127,7 @@ SWL_ROLE void ht_combine_serve(const struct combine_block *b, struct copier *cop
         return;
     }
     for (;;) {
-        const uint32_t have = warp_shfl(read_in_gpu(&g->state->served), 0);
+        const uint32_t have = warp_shfl(lane_id() == 0 ? read_in_gpu(&g->state->served) : 0u, 0);
         bool moved = false, ok = true;
 
         if (have >= want)

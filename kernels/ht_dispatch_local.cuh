@@ -158,8 +158,9 @@ SWL_DEV int receive_pass(const struct receiver *rc, uint32_t first, uint32_t ste
     warp_sync(); /* what the ring lanes acquired is every lane's */
     for (uint32_t m = ready; m; m &= m - 1) {
         const int lane = first_bit(m);
+        const uint32_t ring = first + (uint32_t)lane * step;
 
-        if (!receive_ring(rc, warp_shfl(x, lane), warp_shfl(from, lane), warp_shfl(tail, lane)))
+        if (!receive_ring(rc, ring, g->link_taken[ring], warp_shfl(tail, lane)))
             return -1;
     }
     return 1;
@@ -180,7 +181,7 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
 
     receive_fill(b, first, step);
     for (;;) {
-        const uint32_t have = warp_shfl(read_in_gpu(&g->state->received), 0);
+        const uint32_t have = warp_shfl(lane_id() == 0 ? read_in_gpu(&g->state->received) : 0u, 0);
         bool moved = false, ok = true;
 
         if (have >= want)
