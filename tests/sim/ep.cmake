@@ -1,0 +1,22 @@
+# End to end: whole calls of N emulated ranks against the oracle.
+if(SWL_PLACE STREQUAL sim)
+    foreach(shard RANGE 3)
+        set(env "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${shard}")
+        if(shard EQUAL 0)
+            swl_test(ep_shapes_test SOURCES ep_shapes_test.cc LIBS swl_bench LABELS sim TIMEOUT 600
+                     ENV ${env})
+        else()
+            add_test(NAME ep_shapes_test_${shard} COMMAND ep_shapes_test)
+            set_tests_properties(ep_shapes_test_${shard} PROPERTIES TIMEOUT 600 LABELS sim
+                                                                    ENVIRONMENT "${env}")
+        endif()
+    endforeach()
+    swl_test(ep_apart_test SOURCES ep_apart_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
+    swl_test(ep_positions_test SOURCES ep_positions_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
+    swl_test(ep_seeds_test SOURCES ep_seeds_test.cc LIBS swl_bench LABELS sim TIMEOUT 3600)
+    if(SWL_SANITIZE)
+        foreach(name ep_shapes_test ep_apart_test ep_positions_test ep_seeds_test)
+            target_compile_definitions(${name} PRIVATE SWL_SANITIZED=1)
+        endforeach()
+    endif()
+endif()
