@@ -1,0 +1,61 @@
+/* error.h: result codes with one sentence each.
+ *
+ * Layer: src/base, used by all host code. The first function that decides an error calls swl_fail;
+ * its callers pass the code on silently. The sentence is kept per thread (per fiber in the
+ * emulator), in memory of swl_gpu_thread_slot, which that slot releases. */
+#ifndef SWL_BASE_ERROR_H
+#define SWL_BASE_ERROR_H
+
+#include "src/gpu.h"
+
+#include <nccl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keep and log (at WARN, with function and rank of the call) one sentence; returns `code`.
+ * Inside a public call the first sentence stays, so that clean-up cannot hide the cause. */
+ncclResult_t swl_fail(ncclResult_t code, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The last sentence of this thread, "" if none; valid until the thread's next failure. */
+const char *swl_last_error(void);
+
+/* Bracket of a public function: names it, and the rank (-1 = unknown), in sentences until the
+ * end. */
+void swl_call_begin(const char *function, int rank);
+void swl_call_rank(int rank);
+void swl_call_end(void);
+
+/* Function and rank of the current public call, NULL and -1 outside. */
+const char *swl_call_function(void);
+int swl_call_rank_get(void);
+
+/* Code of a device runtime call; `text` is the call as written. */
+ncclResult_t swl_cuda_result(cudaError_t error, const char *text);
+
+/* Return on failure; only where nothing is held. */
+#define SWL_TRY(call)                                                                              \
+    do {                                                                                           \
+        ncclResult_t swl_try_rc = (call);                                                          \
+        if (swl_try_rc != ncclSuccess)                                                             \
+            return swl_try_rc;                                                                     \
+    } while (0)
+
+/* Return InvalidArgument with a sentence unless `cond` holds. */
+#define SWL_ARG(cond, ...)                                                                         \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            swl_fail(ncclInvalidArgument, __VA_ARGS__);                                            \
+            return ncclInvalidArgument;                                                            \
+        }                                                                                          \
+    } while (0)
+
+/* An expression: the result code of a swl_gpu_… or CUDA call. */
+#define SWL_CUDA(call) swl_cuda_result((call), #call)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+/* options.h: the environment variables of the library, parsed.
+ *
+ * Layer: src/base. A group reads them once, when it is created, and keeps its copy; the rows are in
+ * options_table.h. A malformed value is a WARN and the default, never a failure. */
+#ifndef SWL_BASE_OPTIONS_H
+#define SWL_BASE_OPTIONS_H
+
+#include <nccl.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bits of SWIMLANE_TRANSPORT; 0 = auto. */
+enum swl_transport_bit {
+    SWL_TRANSPORT_PEER = 1,
+    SWL_TRANSPORT_DEVX = 2,
+    SWL_TRANSPORT_VERBS = 4,
+    SWL_TRANSPORT_PROXY = 8,
+    SWL_TRANSPORT_SOFT = 16,
+    SWL_TRANSPORT_TCP = 32
+};
+
+/* Link model of a software NIC; both 0 = none. */
+struct swl_link_model {
+    double gbps, us;
+};
+
+typedef bool swl_opt_flag;
+typedef uint32_t swl_opt_u32;
+typedef uint64_t swl_opt_u64;
+typedef int32_t swl_opt_i32;
+typedef uint32_t swl_opt_transports;
+typedef struct swl_link_model swl_opt_link;
+typedef bool swl_opt_wire;      /* true: fp32 */
+typedef char swl_opt_text[256]; /* "" = not set */
+
+struct swl_options {
+#define OPT(field, name, fallback, type, def, min, max, unit, help) swl_opt_##type field;
+#include "src/base/options_table.h"
+};
+
+enum swl_option_kind {
+    SWL_OPTION_flag,
+    SWL_OPTION_u32,
+    SWL_OPTION_u64,
+    SWL_OPTION_i32,
+    SWL_OPTION_transports,
+    SWL_OPTION_link,
+    SWL_OPTION_wire,
+    SWL_OPTION_text,
+    SWL_OPTION_note
+};
+
+struct swl_option_row {
+    const char *name, *fallback; /* fallback: NULL if none */
+    enum swl_option_kind kind;
+    size_t offset; /* in struct swl_options */
+    int64_t def;
+    uint64_t min, max;
+    const char *unit, *help;
+};
+
+/* All rows in the order of the table. */
+const struct swl_option_row *swl_option_rows(size_t *nrows_p);
+
+/* Every variable, or the one called `name`, from the environment; the rest of *options is kept. */
+void swl_options_read(struct swl_options *options);
+void swl_option_read(struct swl_options *options, const char *name);
+
+/* InvalidUsage for values that contradict each other. */
+ncclResult_t swl_options_check(const struct swl_options *options);
+
+/* One log line per variable with the text found in the environment. */
+void swl_options_list(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

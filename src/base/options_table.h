@@ -1,0 +1,59 @@
+/* options_table.h: every environment variable, one row each. Layer: src/base.
+ *
+ * Expanded for struct swl_options, its parser, the start-up listing and the table in
+ * docs/tuning.md. No include guard: the includer defines the macros it needs.
+ * OPT(field, name, fallback, type, default, min, max, unit, help): a member of struct swl_options.
+ *   `fallback` is NCCL's variable, asked when ours is unset, or NULL. The default 0 of a number
+ *   means "not set": the configuration field is asked, then the built-in value, which stands where
+ *   the group resolves its options. Where 0 is a value the default is -1.
+ * NOTE(name, help): read elsewhere or accepted without effect; listed and documented only. */
+#ifndef OPT
+#    define OPT(field, name, fallback, type, def, min, max, unit, help)
+#endif
+#ifndef NOTE
+#    define NOTE(name, help)
+#endif
+/* clang-format off */
+NOTE("NCCL_EP_DEBUG", "Flag (any other text counts as on): DEBUG log, banner at load. Read at first use.")
+NOTE("SWIMLANE_LOG", "none, error, warn (default), info, debug or trace; wins over NCCL_EP_DEBUG. Read at first use.")
+OPT(env_verbose, "NCCL_EP_ENV_VERBOSE", NULL, flag, 0, 0, 1, "", "Rank 0 lists all variables when a group is created.")
+OPT(report_version, "SWIMLANE_REPORT_VERSION", NULL, u32, 0, 1, 999999, "", "Number that ncclEpGetVersion returns instead of the library's own, e.g. 100. Read at first use.")
+OPT(timeout_ms, "NCCL_EP_TIMEOUT_MS", NULL, u32, 0, 1, 3600000, "ms", "Give up a wait after this long and report the peer; then timeout_ns of the group, then 100 s.")
+OPT(comm_sms, "NCCL_EP_COMM_SMS", NULL, u32, 0, 1, 65535, "SMs", "SMs of dispatch and combine; above the device's number it is ignored.")
+OPT(shuffle_sms, "NCCL_EP_SHUFFLE_SMS", NULL, u32, 0, 1, 65535, "SMs", "SMs of copies inside a rank; above the device's number it is ignored.")
+OPT(preprocess_sms, "NCCL_EP_PREPROCESS_NUM_SMS", NULL, u32, 0, 1, 65535, "SMs", "SMs of the route kernel; above the device's number it is ignored.")
+OPT(tokens_per_chunk, "NCCL_EP_TOKENS_PER_CHUNK", NULL, u32, 0, 1, 65536, "tokens", "Hint: slots sent together, rounded up to a multiple of 32.")
+OPT(em_local_dup, "NCCL_EP_HT_EM_LOCAL_DUP", NULL, flag, 0, 0, 1, "", "Accepted; refused together with NCCL_EP_HT_EM_NVLINK_DUP.")
+OPT(em_nvlink_dup, "NCCL_EP_HT_EM_NVLINK_DUP", NULL, flag, 0, 0, 1, "", "Accepted; refused together with NCCL_EP_HT_EM_LOCAL_DUP.")
+NOTE("NCCL_EP_DISABLE_GUARD", "Accepted and ignored.")
+NOTE("NCCL_EP_DISPATCH_NUM_STAGES", "Accepted and ignored.")
+NOTE("NCCL_EP_DISPATCH_NUM_PIPELINES", "Accepted and ignored.")
+NOTE("NCCL_EP_COMBINE_NUM_STAGES_G2S", "Accepted and ignored.")
+NOTE("NCCL_EP_COMBINE_NUM_STAGES_S2G", "Accepted and ignored.")
+NOTE("NCCL_EP_COMBINE_NUM_PIPELINES", "Accepted and ignored.")
+OPT(node, "SWIMLANE_NODE", NULL, i32, -1, 0, 2147483647, "", "Node of this rank; on all ranks or on none. Unset: NCCL's load/store team.")
+OPT(transports, "SWIMLANE_TRANSPORT", NULL, transports, 0, 0, 0, "", "auto, or a comma list of peer, devx, verbs, proxy, soft, tcp: what a pair of ranks may use. Equal on all ranks.")
+OPT(ib_hca, "SWIMLANE_IB_HCA", "NCCL_IB_HCA", text, 0, 0, 0, "", "Which NICs, in the syntax of NCCL_IB_HCA.")
+OPT(ib_gid_index, "SWIMLANE_IB_GID_INDEX", "NCCL_IB_GID_INDEX", i32, -1, 0, 255, "", "GID index.")
+OPT(ib_sl, "SWIMLANE_IB_SL", "NCCL_IB_SL", i32, -1, 0, 15, "", "Service level.")
+OPT(ib_tc, "SWIMLANE_IB_TC", "NCCL_IB_TC", i32, -1, 0, 255, "", "Traffic class.")
+OPT(ib_timeout, "SWIMLANE_IB_TIMEOUT", "NCCL_IB_TIMEOUT", u32, 0, 1, 31, "", "Acknowledge time-out, 4.096 us * 2^value.")
+OPT(ib_retry_cnt, "SWIMLANE_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", u32, 0, 1, 7, "", "Retries of the NIC.")
+OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer; then num_qp_per_rank, then NCCL_IB_QPS_PER_CONNECTION.")
+OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")
+OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "The net plugin carries NCCL's own traffic.")
+OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each software NIC, e.g. 400:3. Unset: no link model.")
+OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of the software NIC, grammar in docs/testing.md.")
+OPT(combine_fp32, "SWIMLANE_COMBINE_WIRE", NULL, wire, 0, 0, 0, "", "payload (default) or fp32: type of partial sums between nodes. Equal on all ranks.")
+OPT(trace, "SWIMLANE_TRACE", NULL, text, 0, 0, 0, "", "File for a timeline of every warp role.")
+OPT(start_position, "SWIMLANE_START_POSITION", NULL, u64, 0, 0, 18446744073709551615ull, "", "Tests only: first ring position and epoch of a group. Equal on all ranks.")
+NOTE("SWIMLANE_ROOT", "host:port where rank 0 serves the NCCL unique id; read by the launcher of the tools.")
+NOTE("SIMT_SEED", "Emulator: seed of the schedule.")
+NOTE("SIMT_PREEMPT", "Emulator: preemptions per 1000 primitives.")
+NOTE("SIMT_HANG", "Emulator: report = stop with a report where nothing can move, instead of jumping to the next deadline.")
+NOTE("SIMT_SMS", "Emulator: SMs of a device, 24 by default.")
+NOTE("SIMT_SHARED_KIB", "Emulator: shared memory of a block in KiB, 227 by default.")
+NOTE("NCCL_EP_JIT_*, NCCL_EP_HOME, NCCL_HOME, NVCC, NVCC_*_FLAGS", "Ignored: nothing is compiled at run time.")
+/* clang-format on */
+#undef OPT
+#undef NOTE

@@ -1,0 +1,96 @@
+/* gpu.h: everything the host code needs from the device runtime and from its threads.
+ *
+ * Layer: below src/, implemented by src/gpu_cuda.c (CUDA) and sim/gpu_sim.cc (emulator). Host code
+ * of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state only
+ * through this file, so that the host code of a rank can run on a fiber of the emulator.
+ * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in src/base/error.h turns it into a
+ * result code and a sentence. No function prints. */
+#ifndef SWL_GPU_H
+#define SWL_GPU_H
+
+#include "kernels/launch.h"
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Devices. The current device is per thread (per fiber in the emulator). */
+struct swl_gpu_info {
+    int nsms;
+    int cc_major, cc_minor; /* compute capability */
+    uint64_t shared_bytes;  /* dynamic shared memory a block may have */
+    uint8_t uuid[16];
+    uint64_t process; /* ranks with equal values share an address space */
+};
+cudaError_t swl_gpu_count(int *n_p); /* 0 devices or no driver: *n_p = 0, success */
+cudaError_t swl_gpu_current(int *device_p);
+cudaError_t swl_gpu_use(int device); /* make current */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* C++: struct and function of one name */
+cudaError_t swl_gpu_info(int device, struct swl_gpu_info *info_p);
+#pragma GCC diagnostic pop
+cudaError_t swl_gpu_pending_error(void); /* sticky error of the context, not cleared */
+const char *swl_gpu_error_text(cudaError_t error);
+
+/* Memory. Plain device memory of the current device, zeroed by nobody. */
+cudaError_t swl_gpu_malloc(void **ptr_p, size_t bytes);
+cudaError_t swl_gpu_free(void *ptr);
+/* Pinned host memory, mapped into every device at the same address. Zeroed. */
+cudaError_t swl_gpu_host_malloc(void **ptr_p, size_t bytes);
+cudaError_t swl_gpu_host_free(void *ptr);
+cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t stream); /* async */
+cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream);        /* async */
+enum swl_gpu_place { SWL_GPU_PLACE_UNKNOWN, SWL_GPU_PLACE_HOST, SWL_GPU_PLACE_DEVICE };
+/* Where an address lives and, if the runtime knows, its allocation [*base_p, *base_p + *bytes_p). */
+cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
+                          size_t *bytes_p);
+
+/* Memory that peers of the node map (VMM on CUDA, plain in the emulator). Zeroed; 2 MiB granules. */
+struct swl_gpu_share {
+    uint8_t bytes[64]; /* opaque, sent to the peers by value */
+};
+cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_share *share_p);
+cudaError_t swl_gpu_shared_free(void *ptr);
+/* Map a peer's memory for the current device; *ptr_p is valid until unmap. */
+cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p);
+cudaError_t swl_gpu_shared_unmap(void *ptr);
+
+/* Streams and events. */
+cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p); /* non-blocking */
+cudaError_t swl_gpu_stream_destroy(cudaStream_t stream);
+/* Wait for the stream at most timeout_ns; cudaErrorNotReady when it takes longer. */
+cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns);
+cudaError_t swl_gpu_stream_capturing(cudaStream_t stream, bool *capturing_p);
+cudaError_t swl_gpu_event_create(cudaEvent_t *event_p);
+cudaError_t swl_gpu_event_destroy(cudaEvent_t event);
+cudaError_t swl_gpu_event_record(cudaEvent_t event, cudaStream_t stream);
+cudaError_t swl_gpu_event_done(cudaEvent_t event, bool *done_p);
+cudaError_t swl_gpu_stream_wait_event(cudaStream_t stream, cudaEvent_t event);
+
+/* Kernels. All blocks of a launch are resident together (cooperative launch on CUDA). */
+cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_bytes);
+cudaError_t swl_gpu_launch(const struct swl_gpu_kernel *kernel, const struct swl_gpu_grid *grid,
+                           const void *args, cudaStream_t stream);
+
+/* Threads: time, sleep, locks, per-thread state. */
+uint64_t swl_gpu_now_ns(void); /* monotonic; virtual in the emulator */
+void swl_gpu_sleep_ns(uint64_t ns);
+struct swl_gpu_mutex;
+cudaError_t swl_gpu_mutex_create(struct swl_gpu_mutex **mutex_p);
+void swl_gpu_mutex_destroy(struct swl_gpu_mutex *mutex);
+void swl_gpu_mutex_lock(struct swl_gpu_mutex *mutex);
+void swl_gpu_mutex_unlock(struct swl_gpu_mutex *mutex);
+/* A pointer-sized slot of the calling thread (fiber), NULL at first; released with free() at its end. */
+void **swl_gpu_thread_slot(void);
+/* The node the rank launcher gave this thread, or -1 (then SWIMLANE_NODE, then NCCL decides). */
+int swl_gpu_thread_node(void);
+void swl_gpu_thread_node_set(int node); /* for the rank launcher only */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
