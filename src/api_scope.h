@@ -1,0 +1,42 @@
+/* api_scope.h: lock, device and refusals that all public functions share.
+ *
+ * Layer: top of src/, used by api*.c only. A scope lives on the stack of one call. */
+#ifndef SWL_API_SCOPE_H
+#define SWL_API_SCOPE_H
+
+#include "src/base/error.h"
+#include "src/internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SWL_EXPORT __attribute__((visibility("default")))
+
+struct swl_scope {
+    struct swl_gpu_mutex *lock; /* NULL: none taken */
+    int before;                 /* device to restore */
+    int device;
+};
+
+/* Make `device` current. */
+ncclResult_t swl_scope_device(struct swl_scope *s, int device);
+/* Take the group's lock and make its device current; nothing is held after a failure. */
+ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group);
+/* The same for the handle's group; refused if that is gone. */
+ncclResult_t swl_scope_enter_handle(struct swl_scope *s, const struct ncclEpHandle *handle);
+/* Undo; returns rc, or the failure to restore the device. */
+ncclResult_t swl_scope_leave(const struct swl_scope *s, ncclResult_t rc);
+
+/* End of a public function. */
+ncclResult_t swl_call_finish(ncclResult_t rc);
+
+/* InvalidUsage while `stream` captures. */
+ncclResult_t swl_refuse_capture(cudaStream_t stream);
+/* An error that an earlier call left in the CUDA context is reported, not cleared. */
+ncclResult_t swl_context_sound(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
