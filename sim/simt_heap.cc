@@ -1,0 +1,232 @@
+/* simt_heap.cc: see simt_heap.h. The table is an array sorted by address, under a spin lock. */
+#include "sim/simt_heap.h"
+
+#include "sim/simt.h"
+
+#include <sys/mman.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+namespace
+{
+
+const size_t max_blocks = 1u << 16;
+const size_t guard_bytes = 64u << 10;
+const unsigned char poison = 0xA5;
+
+simt_heap_block blocks[max_blocks];
+size_t nblocks;
+bool locked;
+
+struct guard {
+    guard()
+    {
+        while (__atomic_test_and_set(&locked, __ATOMIC_ACQUIRE))
+            ;
+    }
+    ~guard()
+    {
+        __atomic_clear(&locked, __ATOMIC_RELEASE); /* pairs with the acquire of the next holder */
+    }
+    guard(const guard &) = delete;
+    guard &operator=(const guard &) = delete;
+};
+
+/* Index of the first block that starts above `at`. */
+size_t above(uintptr_t at)
+{
+    size_t low = 0, high = nblocks;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (blocks[middle].base <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The block around `at`, or NULL. A block of 0 bytes contains its own start. */
+simt_heap_block *around(uintptr_t at)
+{
+    size_t i = above(at);
+
+    if (i == 0)
+        return nullptr;
+    simt_heap_block *b = &blocks[i - 1];
+    return at - b->base < b->bytes || at == b->base ? b : nullptr;
+}
+
+size_t reserved_bytes(size_t bytes)
+{
+    size_t granules = (bytes + SIMT_HEAP_GRANULE - 1) / SIMT_HEAP_GRANULE;
+
+    return (granules ? granules : 1) * SIMT_HEAP_GRANULE;
+}
+
+/* Pages that are zero until touched, on a granule, between guard pages. */
+void *map_pages(size_t bytes)
+{
+    size_t span = reserved_bytes(bytes) + SIMT_HEAP_GRANULE + 2 * guard_bytes;
+    void *at = mmap(nullptr, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (at == MAP_FAILED)
+        return nullptr;
+    uintptr_t first = (uintptr_t)at;
+    uintptr_t base =
+        (first + guard_bytes + SIMT_HEAP_GRANULE - 1) & ~(uintptr_t)(SIMT_HEAP_GRANULE - 1);
+    uintptr_t end = base + reserved_bytes(bytes) + guard_bytes;
+    if (base - guard_bytes > first)
+        munmap(at, base - guard_bytes - first);
+    if (end < first + span)
+        munmap((void *)end, first + span - end);
+    if (mprotect((void *)base, reserved_bytes(bytes), PROT_READ | PROT_WRITE) == 0)
+        return (void *)base;
+    munmap((void *)(base - guard_bytes), reserved_bytes(bytes) + 2 * guard_bytes);
+    return nullptr;
+}
+
+void *take_memory(simt_heap_kind kind, size_t bytes)
+{
+    void *ptr = nullptr;
+
+    if (kind == SIMT_HEAP_SHARED)
+        return map_pages(bytes);
+    if (posix_memalign(&ptr, kind == SIMT_HEAP_HOST ? 4096 : 512, bytes ? bytes : 1) != 0)
+        return nullptr;
+    memset(ptr, kind == SIMT_HEAP_HOST ? 0 : poison, bytes);
+    return ptr;
+}
+
+void give_memory(const simt_heap_block *block)
+{
+    simt_forget_memory((void *)block->base, block->bytes);
+    if (block->kind == SIMT_HEAP_SHARED) {
+        munmap((void *)(block->base - guard_bytes), reserved_bytes(block->bytes) + 2 * guard_bytes);
+        return;
+    }
+    memset((void *)block->base, poison, block->bytes);
+    free((void *)block->base);
+}
+
+/* The compiler must not make a memmove of a loop: TSan would look into it. */
+void copy_block(simt_heap_block *to, const simt_heap_block *from)
+{
+    *to = *from;
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Under the lock: remove from the table, put into it. */
+void drop(simt_heap_block *block)
+{
+    nblocks--;
+    for (simt_heap_block *b = block; b < blocks + nblocks; b++)
+        copy_block(b, b + 1);
+}
+
+void insert(const simt_heap_block *block)
+{
+    simt_heap_block *place = blocks + above(block->base);
+
+    for (simt_heap_block *b = blocks + nblocks; b > place; b--)
+        copy_block(b, b - 1);
+    copy_block(place, block);
+    nblocks++;
+}
+
+} // namespace
+
+void *simt_heap_alloc(enum simt_heap_kind kind, int device, size_t bytes)
+{
+    if (bytes > (size_t)1 << 46)
+        return nullptr;
+    void *ptr = take_memory(kind, bytes);
+    if (!ptr)
+        return nullptr;
+    simt_heap_block block = {(uintptr_t)ptr, bytes, kind, device, 0, false};
+    {
+        guard hold;
+        if (nblocks < max_blocks) {
+            insert(&block);
+            return ptr;
+        }
+    }
+    give_memory(&block);
+    return nullptr;
+}
+
+bool simt_heap_free(enum simt_heap_kind kind, void *ptr)
+{
+    simt_heap_block block;
+
+    {
+        guard hold;
+        simt_heap_block *b = around((uintptr_t)ptr);
+        if (!b || b->base != (uintptr_t)ptr || b->kind != kind || b->released)
+            return false;
+        if (b->maps > 0) {
+            b->released = true;
+            return true;
+        }
+        block = *b;
+        drop(b);
+    }
+    give_memory(&block);
+    return true;
+}
+
+bool simt_heap_find(const void *ptr, struct simt_heap_block *block)
+{
+    guard hold;
+    simt_heap_block *b = around((uintptr_t)ptr);
+
+    if (!b)
+        return false;
+    *block = *b;
+    return true;
+}
+
+bool simt_heap_map(void *ptr, size_t bytes)
+{
+    guard hold;
+    simt_heap_block *b = around((uintptr_t)ptr);
+
+    if (!b || b->base != (uintptr_t)ptr || b->kind != SIMT_HEAP_SHARED || b->released ||
+        b->bytes != bytes)
+        return false;
+    b->maps++;
+    return true;
+}
+
+bool simt_heap_unmap(void *ptr)
+{
+    simt_heap_block block;
+
+    {
+        guard hold;
+        simt_heap_block *b = around((uintptr_t)ptr);
+        if (!b || b->base != (uintptr_t)ptr || b->maps == 0)
+            return false;
+        b->maps--;
+        if (b->maps > 0 || !b->released)
+            return true;
+        block = *b;
+        drop(b);
+    }
+    give_memory(&block);
+    return true;
+}
+
+size_t simt_heap_bytes(int device)
+{
+    guard hold;
+    size_t sum = 0;
+
+    for (size_t i = 0; i < nblocks; i++)
+        if (blocks[i].device == device &&
+            (blocks[i].kind == SIMT_HEAP_DEVICE || blocks[i].kind == SIMT_HEAP_SHARED))
+            sum += blocks[i].bytes;
+    return sum;
+}
