@@ -1,0 +1,444 @@
+/* nccl_comm.cc: life of communicators of the stand-in NCCL. See nccl_comm.h. */
+#include "sim/nccl_comm.h"
+
+#include "src/gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+using namespace swl_sim;
+
+namespace
+{
+
+const uint64_t drain_limit_ns = 10000000000ull;
+
+/* The unique id on the wire. */
+struct id_text {
+    char magic[8];
+    uint64_t process, key;
+    uint32_t host; /* always 127.0.0.1 */
+    uint16_t port; /* 0: this process only */
+};
+static_assert(sizeof(id_text) <= NCCL_UNIQUE_ID_BYTES, "the id fits");
+const char id_magic[8] = {'s', 'w', 'l', 'n', 'c', 'c', 'l', '1'};
+
+uint64_t this_process()
+{
+    struct swl_gpu_info info;
+
+    return swl_gpu_info(0, &info) == cudaSuccess ? info.process : 0;
+}
+
+ncclResult_t result_of(comm_core *core, const call &c)
+{
+    switch (c.state.load(std::memory_order_acquire)) {
+    case call_complete:
+        return ncclSuccess;
+    case call_mismatch:
+        return comm_fail(core, ncclInvalidUsage, "ranks called different operations or sizes");
+    case call_peer_gone:
+        return comm_fail(core, ncclRemoteError, "a peer has left the communicator");
+    default:
+        return comm_fail(core, ncclSystemError, "a peer did not come in time");
+    }
+}
+
+struct awaited_call {
+    const call *c;
+    const comm_core *core;
+};
+
+bool call_ready(void *arg)
+{
+    const awaited_call *w = static_cast<const awaited_call *>(arg);
+
+    return w->c->state.load(std::memory_order_acquire) != call_open ||
+           w->core->aborted.load(std::memory_order_relaxed) != 0;
+}
+
+/* A call over TCP is answered by a thread that the scheduler does not know: ask again and again, so
+ * that virtual time does not jump meanwhile. */
+void wait_remote(awaited_call *w, uint64_t limit_ns)
+{
+    timespec start, now;
+
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while (!call_ready(w)) {
+        usleep(100);
+        simt_park(
+            SIMT_WHY("collective waits for another process", w->core->rank, 0),
+            [](void *) { return false; }, nullptr, simt_now_ns() + 1000);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((uint64_t)(now.tv_sec - start.tv_sec) * 1000000000ull > limit_ns)
+            return;
+    }
+}
+
+template <class T> T part_of(const call &c, int rank)
+{
+    T value;
+
+    memcpy(&value, c.parts[(size_t)rank].data(), sizeof(value));
+    return value;
+}
+
+/* First exchange of a new communicator; the handle appears when all ranks have joined. */
+void start_comm(group_calls *group, const std::shared_ptr<comm_core> &core, ncclComm_t *out)
+{
+    int node = swl_gpu_thread_node();
+    std::shared_ptr<call> c = exchange(core.get(), &node, sizeof(node));
+
+    group->steps.push_back([core, c, out](group_calls *) {
+        ncclResult_t rc = wait_call(core.get(), *c, host_limit_ns);
+        if (rc != ncclSuccess) {
+            core->link->leave();
+            return rc;
+        }
+        for (int r = 0; r < core->nranks; r++)
+            core->nodes.push_back(part_of<int>(*c, r));
+        *out = new ncclComm{core};
+        return ncclSuccess;
+    });
+}
+
+std::shared_ptr<comm_core> make_core(std::unique_ptr<hub_link> link, uint64_t key, int rank,
+                                     int nranks)
+{
+    auto core = std::make_shared<comm_core>();
+
+    core->rank = rank;
+    core->nranks = nranks;
+    core->device = current_device();
+    core->key = key;
+    core->link = std::move(link);
+    return core;
+}
+
+std::unique_ptr<hub_link> link_of(const id_text &id, int rank, int nranks)
+{
+    if (id.process == this_process())
+        return link_local(hub_find(id.key), rank, nranks);
+    return id.port ? link_remote(id.port, id.key, 0, rank, nranks) : nullptr;
+}
+
+uint64_t child_key(uint64_t parent, uint64_t number, int color)
+{
+    uint64_t k = parent ^ 0x9e3779b97f4a7c15ull * (number + 1) ^
+                 0xc2b2ae3d27d4eb4full * (uint64_t)(color + 1);
+
+    k ^= k >> 29;
+    k *= 0xbf58476d1ce4e5b9ull;
+    return k ^ k >> 32;
+}
+
+struct split_part {
+    int color, key;
+};
+
+/* All ranks have said their color: join those of the same one, ordered by key, then by rank. */
+ncclResult_t split_join(group_calls *group, comm_core *parent, const call &c, uint64_t number,
+                        ncclComm_t *out)
+{
+    split_part mine = part_of<split_part>(c, parent->rank);
+    std::vector<std::pair<int, int>> order;
+    int rank = 0;
+
+    if (mine.color == NCCL_SPLIT_NOCOLOR)
+        return ncclSuccess;
+    for (int r = 0; r < parent->nranks; r++) {
+        split_part p = part_of<split_part>(c, r);
+        if (p.color == mine.color)
+            order.emplace_back(p.key, r);
+    }
+    std::sort(order.begin(), order.end());
+    while (order[(size_t)rank].second != parent->rank)
+        rank++;
+    uint64_t key = child_key(parent->key, number, mine.color);
+    int nranks = (int)order.size();
+    std::unique_ptr<hub_link> link = parent->link->child(key, rank, nranks);
+    if (!link)
+        return comm_fail(parent, ncclSystemError, "cannot reach the ranks of the same color");
+    std::shared_ptr<comm_core> core = make_core(std::move(link), key, rank, nranks);
+    core->device = parent->device;
+    start_comm(group, core, out);
+    return ncclSuccess;
+}
+
+/* Wait until the collectives in streams have ended. */
+void drain(comm_core *core)
+{
+    wait_word(SIMT_WHY("host waits for the collectives of a communicator", core->rank, 0),
+              &core->finished, core->issued.load(std::memory_order_relaxed),
+              simt_now_ns() + drain_limit_ns);
+}
+
+} // namespace
+
+ncclResult_t swl_sim::comm_fail(comm_core *core, ncclResult_t code, const char *text)
+{
+    if (core)
+        snprintf(core->text, sizeof(core->text), "rank %d: %s", core->rank, text);
+    return code;
+}
+
+ncclResult_t swl_sim::wait_call(comm_core *core, const call &c, uint64_t limit_ns)
+{
+    awaited_call w = {&c, core};
+    uint64_t deadline = limit_ns == UINT64_MAX ? UINT64_MAX : simt_now_ns() + limit_ns;
+
+    if (core->link->remote())
+        wait_remote(&w, limit_ns);
+    else if (!call_ready(&w))
+        simt_park(SIMT_WHY("collective waits for its peers", core->rank, core->nranks), call_ready,
+                  &w, deadline);
+    if (core->aborted.load(std::memory_order_relaxed))
+        return comm_fail(core, ncclInvalidUsage, "the communicator was aborted");
+    return result_of(core, c);
+}
+
+ncclResult_t swl_sim::run_steps(group_calls *group)
+{
+    ncclResult_t first = ncclSuccess;
+
+    while (!group->steps.empty()) {
+        auto step = std::move(group->steps.front());
+        group->steps.pop_front();
+        ncclResult_t rc = step(group);
+        if (first == ncclSuccess)
+            first = rc;
+    }
+    return first;
+}
+
+ncclResult_t swl_sim::run_or_hold(std::function<ncclResult_t(group_calls *)> step)
+{
+    thread_state *state = self();
+    group_calls now;
+
+    if (state->group_depth > 0) {
+        state->group->steps.push_back(std::move(step));
+        return ncclSuccess;
+    }
+    now.steps.push_back(std::move(step));
+    return run_steps(&now);
+}
+
+std::shared_ptr<call> swl_sim::exchange(comm_core *core, const void *data, size_t n)
+{
+    const unsigned char *from = static_cast<const unsigned char *>(data);
+    call_shape shape = {call_exchange, 0, 0, 0, n};
+    uint64_t number = core->next.fetch_add(1, std::memory_order_relaxed);
+
+    return core->link->arrive(number, shape, bytes(from, from + n));
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    if (!version)
+        return ncclInvalidArgument;
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const text[ncclNumResults] = {
+        "no error",
+        "unhandled cuda error",
+        "unhandled system error",
+        "internal error",
+        "invalid argument",
+        "invalid usage",
+        "remote process error",
+        "operation in progress",
+    };
+
+    return result >= 0 && result < ncclNumResults ? text[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    return comm ? comm->core->text : "";
+}
+
+/* A host fiber means that all ranks are fibers of this process: no listener then. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *unique_id)
+{
+    id_text id = {};
+
+    if (!unique_id)
+        return ncclInvalidArgument;
+    std::shared_ptr<hub> h = hub_make();
+    if (!h)
+        return ncclSystemError;
+    memcpy(id.magic, id_magic, sizeof(id.magic));
+    id.process = this_process();
+    id.key = h->key;
+    id.host = 0x7f000001;
+    id.port = simt_thread_self()->fiber ? 0 : wire_port();
+    memset(unique_id, 0, sizeof(*unique_id));
+    memcpy(unique_id->internal, &id, sizeof(id));
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId unique_id, int rank)
+{
+    id_text id;
+
+    if (!comm)
+        return ncclInvalidArgument;
+    *comm = nullptr;
+    memcpy(&id, unique_id.internal, sizeof(id));
+    if (nranks < 1 || rank < 0 || rank >= nranks ||
+        memcmp(id.magic, id_magic, sizeof(id.magic)) != 0)
+        return ncclInvalidArgument;
+    std::unique_ptr<hub_link> link = link_of(id, rank, nranks);
+    if (!link)
+        return id.process == this_process() ? ncclInvalidUsage : ncclSystemError;
+    std::shared_ptr<comm_core> core = make_core(std::move(link), id.key, rank, nranks);
+    return run_or_hold([core, comm](group_calls *group) {
+        start_comm(group, core, comm);
+        return ncclSuccess;
+    });
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    if (config && config->magic != 0xcafebeef)
+        return ncclInvalidArgument;
+    if (config && config->blocking == 0)
+        return ncclInvalidUsage; /* the stand-in only knows blocking communicators */
+    return ncclCommInitRank(comm, nranks, id, rank);
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devices)
+{
+    ncclUniqueId id;
+    int before = current_device();
+
+    if (!comms || ndev < 1)
+        return ncclInvalidArgument;
+    for (int i = 0; i < ndev; i++)
+        if (!device_ok(devices ? devices[i] : i))
+            return ncclInvalidArgument;
+    ncclResult_t rc = ncclGetUniqueId(&id);
+    if (rc == ncclSuccess)
+        rc = ncclGroupStart();
+    for (int i = 0; i < ndev && rc == ncclSuccess; i++) {
+        cudaSetDevice(devices ? devices[i] : i);
+        rc = ncclCommInitRank(&comms[i], ndev, id, i);
+    }
+    cudaSetDevice(before);
+    ncclResult_t end = ncclGroupEnd();
+    return rc != ncclSuccess ? rc : end;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                           ncclConfig_t *config)
+{
+    if (!comm || !newcomm || (config && config->magic != 0xcafebeef))
+        return ncclInvalidArgument;
+    if (color < 0 && color != NCCL_SPLIT_NOCOLOR)
+        return comm_fail(comm->core.get(), ncclInvalidArgument, "color is negative");
+    *newcomm = nullptr;
+    std::shared_ptr<comm_core> core = comm->core;
+    return run_or_hold([core, color, key, newcomm](group_calls *group) {
+        split_part mine = {color, key};
+        uint64_t number = core->next.load(std::memory_order_relaxed);
+        std::shared_ptr<call> c = exchange(core.get(), &mine, sizeof(mine));
+        group->steps.push_back([core, c, number, newcomm](group_calls *later) {
+            ncclResult_t rc = wait_call(core.get(), *c, host_limit_ns);
+            return rc != ncclSuccess ? rc : split_join(later, core.get(), *c, number, newcomm);
+        });
+        return ncclSuccess;
+    });
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    drain(comm->core.get());
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    drain(comm->core.get());
+    comm->core->link->leave();
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    comm->core->aborted.store(1, std::memory_order_release);
+    comm->core->link->leave();
+    drain(comm->core.get());
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    if (!comm || !error)
+        return ncclInvalidArgument;
+    *error = (ncclResult_t)comm->core->error.load(std::memory_order_acquire);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    if (!comm || !count)
+        return ncclInvalidArgument;
+    *count = comm->core->nranks;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    if (!comm || !rank)
+        return ncclInvalidArgument;
+    *rank = comm->core->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
+{
+    if (!comm || !device)
+        return ncclInvalidArgument;
+    *device = comm->core->device;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    thread_state *state = self();
+
+    if (state->group_depth++ == 0)
+        state->group = new group_calls;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    thread_state *state = self();
+
+    if (state->group_depth == 0)
+        return ncclInvalidUsage;
+    if (--state->group_depth > 0)
+        return ncclSuccess;
+    std::unique_ptr<group_calls> group(state->group);
+    state->group = nullptr;
+    return run_steps(group.get());
+}
