@@ -1,0 +1,102 @@
+/* nic.h: what a NIC driver offers to rdma.c: one table of operations for each kind of NIC.
+ *
+ * Layer: transport. A NIC belongs to one rank and is used by one host thread at a time. Every
+ * operation that fails has said why (swl_fail). Handles: memory regions by their keys, queue pairs
+ * by a number from create_qp (0 … max_qps - 1, in order of creation = link index). */
+#ifndef SWL_NIC_H
+#define SWL_NIC_H
+
+#include "transport/qp_view.h"
+
+#include <nccl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct swl_nic_ops;
+
+/* First member of every driver's NIC. */
+struct swl_nic {
+    const struct swl_nic_ops *ops;
+};
+
+struct swl_nic_config {
+    uint32_t rank;
+    int device;
+    uint32_t max_qps;
+    uint32_t depth;          /* entries of a send queue, power of two, 2 … 32768 */
+    uint64_t first_index;    /* index of the first entry; 0 unless a test looks at wrapping */
+    uint64_t timeout_ns;     /* bound of every operation that waits */
+    const char *soft_link;   /* SWIMLANE_SOFT_LINK, NULL or "" = no link model */
+    const char *soft_faults; /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
+};
+
+struct swl_nic_caps {
+    const char *name; /* "soft", "devx", ... */
+    uint32_t max_depth;
+    uint32_t max_qps;
+    uint32_t gpu_blocks; /* blocks the NIC needs in the grid of every calling kernel */
+    uint64_t max_region_bytes;
+    uint64_t device_bytes; /* device memory this NIC holds */
+};
+
+/* Who may do what with a region. Signals are strict; payload is relaxed and takes no adds. */
+enum swl_nic_access {
+    SWL_NIC_LOCAL_WRITE = 1,
+    SWL_NIC_REMOTE_WRITE = 2,
+    SWL_NIC_REMOTE_READ = 4,
+    SWL_NIC_REMOTE_ADD = 8,
+    SWL_NIC_RELAXED = 16, /* writes may be ordered freely; excludes REMOTE_ADD */
+};
+
+struct swl_nic_region {
+    uint32_t lkey, rkey;
+    uint64_t address; /* what peers put into their requests for the first byte */
+};
+
+/* Address of a queue pair: opaque to everybody but the same kind of NIC, sent by value. */
+struct swl_nic_address {
+    uint8_t bytes[64];
+};
+
+enum swl_nic_qp_state { SWL_NIC_QP_INIT, SWL_NIC_QP_READY, SWL_NIC_QP_ERROR };
+
+struct swl_nic_qp_status {
+    enum swl_nic_qp_state state;
+    uint32_t qpn;
+    uint32_t syndrome; /* enum swl_syndrome of the first error, 0 = none or unknown */
+    uint64_t index;    /* entry of the first error */
+};
+
+struct swl_nic_ops {
+    const char *name;
+    ncclResult_t (*create)(struct swl_nic **nic_p, const struct swl_nic_config *config);
+    /* Finishes whatever runs. All regions and queue pairs go with it. */
+    ncclResult_t (*destroy)(struct swl_nic *nic);
+    void (*caps)(const struct swl_nic *nic, struct swl_nic_caps *caps_p);
+    /* The memory must stay until dereg_mr, which returns when the NIC has stopped using it. */
+    ncclResult_t (*reg_mr)(struct swl_nic *nic, void *ptr, uint64_t bytes, unsigned access,
+                           struct swl_nic_region *region_p);
+    ncclResult_t (*dereg_mr)(struct swl_nic *nic, const struct swl_nic_region *region);
+    ncclResult_t (*create_qp)(struct swl_nic *nic, uint32_t *qp_p);
+    ncclResult_t (*address)(struct swl_nic *nic, uint32_t qp, struct swl_nic_address *address_p);
+    /* INIT to READY. Nothing may be posted before both ends are connected. */
+    ncclResult_t (*connect)(struct swl_nic *nic, uint32_t qp, const struct swl_nic_address *peer);
+    /* The device view as of now: indices at their start, queue empty. */
+    ncclResult_t (*view)(struct swl_nic *nic, uint32_t qp, struct swl_qp *view_p);
+    ncclResult_t (*query)(struct swl_nic *nic, uint32_t qp, struct swl_nic_qp_status *status_p);
+    /* Everything posted is flushed; nothing more is sent, nothing from the peer is taken. */
+    ncclResult_t (*to_error)(struct swl_nic *nic, uint32_t qp);
+    /* To INIT: queue emptied, indices back at their start, peer forgotten. connect follows. */
+    ncclResult_t (*reset)(struct swl_nic *nic, uint32_t qp);
+    /* Work for NICs that need the host (proxies); NULL otherwise. */
+    ncclResult_t (*progress)(struct swl_nic *nic);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

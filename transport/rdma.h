@@ -1,0 +1,56 @@
+/* rdma.h: the network of one rank of a group: its NIC, its registered window, its queue pairs.
+ *
+ * Layer: transport, below src/. Owner: the group, which creates it once and destroys it last.
+ * A *link* is one connected RC queue pair between two ranks; both ends list it with the same key. */
+#ifndef SWL_RDMA_H
+#define SWL_RDMA_H
+
+#include "transport/rdma_view.h"
+#include <nccl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct swl_rdma_link {
+    uint32_t peer; /* rank at the other end */
+    uint64_t key;  /* the same number at both ends, unique between the two ranks */
+};
+
+struct swl_rdma_config {
+    uint32_t rank, nranks;
+    int device;
+    const struct swl_rdma_link *links; /* [nlinks] */
+    uint32_t nlinks;
+    uint32_t queue_depth;  /* entries of a send queue, power of two, 0 = built-in */
+    void *window;          /* symmetric window of this rank, device memory */
+    uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
+    uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
+    uint64_t timeout_ns;
+    const char *soft_link;   /* SWIMLANE_SOFT_LINK; NULL = read the variable */
+    const char *soft_faults; /* SWIMLANE_SOFT_FAULTS; NULL = read the variable */
+    uint64_t first_index;    /* test: first index of every queue, 0 otherwise */
+    /* collective exchange among all ranks, provided by the group's bootstrap */
+    ncclResult_t (*allgather)(void *context, const void *mine, void *all, size_t bytes_each);
+    void *context;
+};
+
+struct swl_rdma;
+
+/* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. */
+ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
+/* Local. NULL is a no-op. No work of the group may be running. */
+ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
+const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
+/* State of the link's queue pair: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
+ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
+/* Bytes of device memory held besides the window. */
+uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
+const char *swl_rdma_name(const struct swl_rdma *rdma); /* "soft", "devx", ... or "none" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,22 @@
+/* rdma_view.h: the network of a rank as kernels see it. C and CUDA. Owner: swl_rdma (rdma.h). */
+#pragma once
+
+#include <stdint.h>
+
+struct swl_qp; /* transport/qp_view.h: device view of a queue pair */
+
+/* Remote window of a link's peer, as the device sees it. Index = link index. */
+struct swl_rdma_remote {
+    uint64_t base;         /* remote address of the window's first byte */
+    uint32_t signal_rkey;  /* for [0, signal_bytes) */
+    uint32_t payload_rkey; /* for the rest */
+};
+
+/* Everything kernels need; the arrays lie in device memory. */
+struct swl_rdma_view {
+    struct swl_qp *qps;                    /* [nlinks] */
+    const struct swl_rdma_remote *remotes; /* [nlinks] */
+    uint32_t signal_lkey, payload_lkey;    /* own window */
+    uint32_t nlinks;
+    uint32_t nic_blocks; /* blocks a software NIC on the GPU adds to a grid; 0 here */
+};

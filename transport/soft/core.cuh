@@ -1,0 +1,245 @@
+/* core.cuh: what a software NIC does with a doorbell and a work request: check, look up, place,
+ * add, complete. No time, no order, no threads: those belong to the executor that includes it.
+ *
+ * Layer: transport/soft. `Mem` is the executor's way to touch memory:
+ *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
+ *   uint32_t word(const uint32_t *)                relaxed.sys load
+ *   uint32_t key(const uint32_t *)                 sequentially consistent load
+ *   void enter(uint32_t *), void leave(uint32_t *) sequentially consistent add of +1 and -1
+ *   void copy(void *, const void *, uint64_t)      plain
+ *   uint64_t add(uint64_t *, uint64_t)             after ordering everything placed before it
+ *   void publish(uint32_t *, uint32_t)             release.sys; pairs with read_completion
+ * Error codes are syndromes, as the hardware reports them. */
+#pragma once
+
+#include "transport/soft/state.h"
+
+/* Between soft_enter and soft_leave no region of the NIC goes away: dereg_mr clears the key, then
+ * waits until nobody is inside. */
+template <class Mem> SWL_HD void soft_enter(struct soft_nic *nic)
+{
+    Mem::enter(&nic->users);
+}
+
+template <class Mem> SWL_HD void soft_leave(struct soft_nic *nic)
+{
+    Mem::leave(&nic->users);
+}
+
+/* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
+template <class Mem>
+SWL_HD uint8_t *soft_reach(const struct soft_nic *nic, uint32_t key, uint64_t address,
+                           uint64_t bytes, uint32_t access)
+{
+    const struct soft_region *r = &nic->regions[(key >> 8) & (SOFT_REGIONS - 1)];
+
+    if (key == 0 || Mem::key(&r->key) != key || r->pd != nic->pd)
+        return nullptr;
+    if ((r->access & access) != access)
+        return nullptr;
+    if (address < r->address || bytes > r->bytes || address - r->address > r->bytes - bytes)
+        return nullptr;
+    return r->memory + (address - r->address);
+}
+
+/* New producer index after a doorbell; false = it makes no sense (nothing is taken). */
+template <class Mem>
+SWL_HD bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
+{
+    uint64_t depth = 1ull << qp->depth_log2;
+    uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
+    uint32_t record = swl_be32(Mem::word(qp->dbr + SWL_DBR_SEND));
+
+    if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > depth)
+        return false;
+    /* the record is written first: it is equal, or already at the next doorbell's value */
+    if (record > 0xffffu || ((record - (uint32_t)end) & 0xffffu) > depth)
+        return false;
+    *end_p = end;
+    return true;
+}
+
+/* Shape of an entry: what its kind demands. */
+SWL_HD uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
+{
+    uint32_t segments = swl_wqe_segments(w);
+    uint32_t count = swl_be32(w->word[8]);
+
+    op->remote = swl_wqe_long(w, 4);
+    op->rkey = swl_be32(w->word[6]);
+    op->bytes = 0;
+    op->is_inline = 0;
+    switch (op->opcode) {
+    case SWL_WQE_NOP:
+        return segments == 1 ? 0 : SWL_SYNDROME_LOCAL_OPERATION;
+    case SWL_WQE_FETCH_ADD:
+        op->value = swl_wqe_long(w, 8);
+        op->bytes = swl_be32(w->word[12]);
+        op->lkey = swl_be32(w->word[13]);
+        op->local = swl_wqe_long(w, 14);
+        if (segments != 4 || w->word[7] != 0)
+            return SWL_SYNDROME_LOCAL_OPERATION;
+        return op->bytes == 8 ? 0 : SWL_SYNDROME_LOCAL_LENGTH;
+    case SWL_WQE_WRITE:
+    case SWL_WQE_READ:
+        break;
+    default:
+        return SWL_SYNDROME_LOCAL_OPERATION;
+    }
+    if (w->word[7] != 0)
+        return SWL_SYNDROME_LOCAL_OPERATION;
+    if (op->opcode == SWL_WQE_WRITE && (count & SWL_WQE_INLINE)) {
+        op->is_inline = 1;
+        op->bytes = count & ~SWL_WQE_INLINE;
+        for (uint32_t i = 0; i < SWL_WQE_INLINE_MAX / 4; i++)
+            op->data[i] = w->word[9 + i];
+        if (op->bytes == 0 || op->bytes > SWL_WQE_INLINE_MAX)
+            return SWL_SYNDROME_LOCAL_LENGTH;
+        return segments == 2 + (op->bytes + 19) / 16 ? 0 : SWL_SYNDROME_LOCAL_OPERATION;
+    }
+    op->bytes = count;
+    op->lkey = swl_be32(w->word[9]);
+    op->local = swl_wqe_long(w, 10);
+    if (segments != 3)
+        return SWL_SYNDROME_LOCAL_OPERATION;
+    return op->bytes > 0 && op->bytes <= SWL_WQE_BYTES_MAX ? 0 : SWL_SYNDROME_LOCAL_LENGTH;
+}
+
+/* Local end of an operation; NULL = not allowed. Inside enter/leave of this NIC. */
+template <class Mem>
+SWL_HD uint8_t *soft_reach_local(const struct soft_nic *nic, const struct soft_op *op)
+{
+    uint32_t access = op->opcode == SWL_WQE_WRITE ? 0 : SWL_NIC_LOCAL_WRITE;
+
+    return soft_reach<Mem>(nic, op->lkey, op->local, op->bytes, access);
+}
+
+/* Remote end. Inside enter/leave of the peer. */
+template <class Mem>
+SWL_HD uint8_t *soft_reach_remote(const struct soft_nic *peer, const struct soft_op *op,
+                                  uint32_t *syndrome_p)
+{
+    uint32_t access = op->opcode == SWL_WQE_WRITE  ? SWL_NIC_REMOTE_WRITE
+                      : op->opcode == SWL_WQE_READ ? SWL_NIC_REMOTE_READ
+                                                   : SWL_NIC_REMOTE_ADD;
+    uint8_t *memory;
+
+    *syndrome_p = 0;
+    if (op->opcode == SWL_WQE_FETCH_ADD && op->remote % 8 != 0) {
+        *syndrome_p = SWL_SYNDROME_REMOTE_REQUEST;
+        return nullptr;
+    }
+    memory = soft_reach<Mem>(peer, op->rkey, op->remote, op->bytes, access);
+    if (memory == nullptr)
+        *syndrome_p = SWL_SYNDROME_REMOTE_ACCESS;
+    return memory;
+}
+
+/* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
+template <class Mem>
+SWL_HD uint32_t soft_fetch(struct soft_nic *nic, struct soft_qp *qp, uint64_t index,
+                           struct soft_op *op)
+{
+    uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
+    struct swl_wqe w;
+    uint32_t flags, syndrome;
+
+    Mem::copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
+    flags = swl_wqe_flags(&w);
+    op->control = w.word[0];
+    op->opcode = swl_wqe_opcode(&w);
+    op->signalled = (flags & 0x0cu) == SWL_WQE_SIGNALLED;
+    op->pieces = 0;
+    if (swl_wqe_index(&w) != (index & 0xffffu) || swl_wqe_qpn(&w) != qp->qpn ||
+        swl_wqe_modifier(&w) != 0 || (flags & ~0xeeu) != 0)
+        return SWL_SYNDROME_LOCAL_OPERATION;
+    syndrome = soft_decode(&w, op);
+    if (syndrome != 0 || op->opcode == SWL_WQE_NOP || op->is_inline)
+        return syndrome;
+    soft_enter<Mem>(nic);
+    if (soft_reach_local<Mem>(nic, op) == nullptr)
+        syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
+    soft_leave<Mem>(nic);
+    return syndrome;
+}
+
+/* Ask the peer whether it would take the operation. Returns a syndrome. */
+template <class Mem> SWL_HD uint32_t soft_probe(struct soft_nic *peer, const struct soft_op *op)
+{
+    uint32_t syndrome;
+
+    if (op->opcode == SWL_WQE_NOP)
+        return 0;
+    soft_enter<Mem>(peer);
+    (void)soft_reach_remote<Mem>(peer, op, &syndrome);
+    soft_leave<Mem>(peer);
+    return syndrome;
+}
+
+/* Place bytes [from, from + bytes) of a WRITE, or all of a READ. Returns a syndrome. */
+template <class Mem>
+SWL_HD uint32_t soft_place(struct soft_nic *nic, struct soft_nic *peer, const struct soft_op *op,
+                           uint64_t from, uint64_t bytes)
+{
+    uint32_t syndrome;
+    uint8_t *far, *near;
+
+    soft_enter<Mem>(nic);
+    soft_enter<Mem>(peer);
+    far = soft_reach_remote<Mem>(peer, op, &syndrome);
+    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local<Mem>(nic, op);
+    if (syndrome == 0 && near == nullptr)
+        syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
+    if (syndrome == 0 && op->opcode == SWL_WQE_WRITE)
+        Mem::copy(far + from, near + from, bytes);
+    else if (syndrome == 0)
+        Mem::copy(near + from, far + from, bytes);
+    soft_leave<Mem>(peer);
+    soft_leave<Mem>(nic);
+    return syndrome;
+}
+
+/* Execute an add; everything earlier of its queue has been placed. Returns a syndrome. */
+template <class Mem>
+SWL_HD uint32_t soft_add(struct soft_nic *nic, struct soft_nic *peer, const struct soft_op *op)
+{
+    uint32_t syndrome;
+    uint8_t *far, *sink;
+
+    soft_enter<Mem>(nic);
+    soft_enter<Mem>(peer);
+    far = soft_reach_remote<Mem>(peer, op, &syndrome);
+    sink = soft_reach_local<Mem>(nic, op);
+    if (syndrome == 0 && sink == nullptr)
+        syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
+    if (syndrome == 0) {
+        uint64_t old = Mem::add((uint64_t *)far, op->value);
+
+        Mem::copy(sink, &old, sizeof(old));
+    }
+    soft_leave<Mem>(peer);
+    soft_leave<Mem>(nic);
+    return syndrome;
+}
+
+/* False: somebody wrote into the entry's slot before its completion. */
+template <class Mem>
+SWL_HD bool soft_untouched(const struct soft_qp *qp, uint64_t index, const struct soft_op *op)
+{
+    uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
+
+    return Mem::word((const uint32_t *)(qp->sq + slot * SWL_WQE_BYTES)) == op->control;
+}
+
+/* Write the completion of entry `index`. */
+template <class Mem>
+SWL_HD void soft_complete(const struct soft_qp *qp, uint64_t index, uint32_t opcode,
+                          uint32_t syndrome)
+{
+    struct swl_cqe c;
+
+    swl_cqe_make(&c, index, opcode, qp->qpn, syndrome);
+    Mem::publish(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
+    Mem::publish(qp->cq + SWL_CQE_QPN_WORD, c.word[SWL_CQE_QPN_WORD]);
+    Mem::publish(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+}

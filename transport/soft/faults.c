@@ -1,0 +1,267 @@
+/* faults.c: parser of the software NIC's faults and link model, and the questions it is asked.
+ *
+ * Layer: transport/soft; pure. */
+#include "transport/soft/faults.h"
+
+#include "transport/wqe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool take(const char **at, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (strncmp(*at, word, n) != 0)
+        return false;
+    *at += n;
+    return true;
+}
+
+static bool take_number(const char **at, uint64_t *value_p)
+{
+    char *end;
+
+    if (**at < '0' || **at > '9')
+        return false;
+    *value_p = strtoull(*at, &end, 0);
+    *at = end;
+    return true;
+}
+
+/* A number with ns, us, ms or s; plain is ns. */
+static bool take_time(const char **at, uint64_t *ns_p)
+{
+    uint64_t value;
+    uint64_t unit = 1;
+
+    if (!take_number(at, &value))
+        return false;
+    if (take(at, "ns"))
+        unit = 1;
+    else if (take(at, "us"))
+        unit = 1000;
+    else if (take(at, "ms"))
+        unit = 1000000;
+    else if (take(at, "s"))
+        unit = 1000000000;
+    if (value > UINT64_MAX / 4 / unit)
+        return false;
+    *ns_p = value * unit;
+    return true;
+}
+
+/* "N", "N+" or "N-M" */
+static bool take_range(const char **at, uint64_t *first_p, uint64_t *last_p)
+{
+    if (!take_number(at, first_p))
+        return false;
+    *last_p = *first_p;
+    if (take(at, "+"))
+        *last_p = UINT64_MAX;
+    else if (take(at, "-"))
+        return take_number(at, last_p) && *last_p >= *first_p;
+    return true;
+}
+
+static const struct {
+    const char *name;
+    uint32_t number;
+} syndromes[] = {
+    {"length", SWL_SYNDROME_LOCAL_LENGTH},
+    {"operation", SWL_SYNDROME_LOCAL_OPERATION},
+    {"protection", SWL_SYNDROME_LOCAL_PROTECTION},
+    {"flushed", SWL_SYNDROME_FLUSHED},
+    {"request", SWL_SYNDROME_REMOTE_REQUEST},
+    {"access", SWL_SYNDROME_REMOTE_ACCESS},
+    {"remote", SWL_SYNDROME_REMOTE_OPERATION},
+    {"retry", SWL_SYNDROME_RETRY},
+    {"rnr", SWL_SYNDROME_RNR_RETRY},
+};
+
+static bool take_syndrome(const char **at, uint32_t *syndrome_p)
+{
+    uint64_t number;
+
+    for (size_t i = 0; i < sizeof(syndromes) / sizeof(syndromes[0]); i++)
+        if (take(at, syndromes[i].name)) {
+            *syndrome_p = syndromes[i].number;
+            return true;
+        }
+    if (!take_number(at, &number) || number == 0 || number > 0xff)
+        return false;
+    *syndrome_p = (uint32_t)number;
+    return true;
+}
+
+/* "error=", "drop=", "stall=" or "dead="; false if it is none of them or malformed. */
+static bool take_rule(const char **at, struct soft_rule *rule)
+{
+    if (take(at, "error=")) {
+        rule->kind = SOFT_RULE_ERROR;
+        rule->syndrome = SWL_SYNDROME_RETRY;
+        if (!take_range(at, &rule->first, &rule->last))
+            return false;
+        return !take(at, "/") || take_syndrome(at, &rule->syndrome);
+    }
+    if (take(at, "drop=")) {
+        rule->kind = SOFT_RULE_DROP;
+        return take_range(at, &rule->first, &rule->last);
+    }
+    if (take(at, "stall=")) {
+        rule->kind = SOFT_RULE_STALL;
+        if (!take_time(at, &rule->first) || !take(at, "+") || !take_time(at, &rule->last))
+            return false;
+        rule->last += rule->first;
+        return true;
+    }
+    if (take(at, "dead=")) {
+        rule->kind = SOFT_RULE_DEAD;
+        return take_time(at, &rule->first);
+    }
+    return false;
+}
+
+/* Settings that hold for the whole NIC. */
+static bool take_setting(const char **at, struct soft_faults *f, bool *known_p)
+{
+    *known_p = true;
+    if (take(at, "seed="))
+        return take_number(at, &f->seed);
+    if (take(at, "delay="))
+        return take_time(at, &f->delay_ns);
+    if (take(at, "jitter="))
+        return take_time(at, &f->jitter_ns);
+    if (take(at, "retry="))
+        return take_time(at, &f->retry_ns);
+    if (take(at, "reorder=")) {
+        if (!take(at, "on") && !take(at, "off"))
+            return false;
+        f->reorder = (*at)[-1] == 'n';
+        return true;
+    }
+    *known_p = false;
+    return true;
+}
+
+static bool take_clause(const char **at, struct soft_faults *f, uint32_t rank)
+{
+    struct soft_faults other = *f; /* where clauses of other ranks go */
+    struct soft_faults *to = f;
+    uint32_t link = SOFT_ANY;
+    uint64_t number;
+    bool known;
+
+    if (take(at, "rank")) {
+        if (!take_number(at, &number))
+            return false;
+        if (number != rank)
+            to = &other;
+        if (take(at, ".link")) {
+            if (!take_number(at, &number) || number >= SOFT_ANY)
+                return false;
+            link = (uint32_t)number;
+        }
+        if (!take(at, ":"))
+            return false;
+    }
+    if (!take_setting(at, to, &known))
+        return false;
+    if (known)
+        return link == SOFT_ANY;
+    if (to->nrules == SOFT_RULES_MAX)
+        return false;
+    memset(&to->rules[to->nrules], 0, sizeof(to->rules[0]));
+    to->rules[to->nrules].link = link;
+    if (!take_rule(at, &to->rules[to->nrules]))
+        return false;
+    to->nrules++;
+    return true;
+}
+
+bool swl_soft_faults_parse(struct soft_faults *faults_p, const char *text, uint32_t rank,
+                           size_t *at_p)
+{
+    struct soft_faults f;
+    const char *at = text;
+
+    memset(&f, 0, sizeof(f));
+    f.reorder = 1;
+    f.retry_ns = 1000000;
+    while (*at != '\0') {
+        const char *begin = at;
+
+        if (*at == ' ' || *at == ';') {
+            at++;
+            continue;
+        }
+        if (!take_clause(&at, &f, rank) || (*at != '\0' && *at != ';' && *at != ' ')) {
+            *at_p = (size_t)(begin - text);
+            return false;
+        }
+    }
+    *faults_p = f;
+    return true;
+}
+
+bool swl_soft_link_parse(const char *text, uint64_t *ns_per_mib_p, uint64_t *latency_ns_p)
+{
+    char *end;
+    double gbps = strtod(text, &end);
+    double us;
+
+    if (end == text || *end != ':' || !(gbps > 0) || gbps > 1e6)
+        return false;
+    text = end + 1;
+    us = strtod(text, &end);
+    if (end == text || *end != '\0' || !(us >= 0) || us > 1e6)
+        return false;
+    *ns_per_mib_p = (uint64_t)(8.0 * 1048576.0 / gbps + 0.5);
+    *latency_ns_p = (uint64_t)(us * 1000.0 + 0.5);
+    return true;
+}
+
+static const struct soft_rule *find(const struct soft_faults *f, uint32_t kind, uint32_t link,
+                                    uint64_t n)
+{
+    for (uint32_t i = 0; i < f->nrules; i++) {
+        const struct soft_rule *r = &f->rules[i];
+
+        if (r->kind == kind && (r->link == SOFT_ANY || r->link == link) && n >= r->first &&
+            n <= r->last)
+            return r;
+    }
+    return NULL;
+}
+
+uint32_t swl_soft_faults_error(const struct soft_faults *faults, uint32_t link, uint64_t n)
+{
+    const struct soft_rule *r = find(faults, SOFT_RULE_ERROR, link, n);
+
+    return r ? r->syndrome : 0;
+}
+
+bool swl_soft_faults_drop(const struct soft_faults *faults, uint32_t link, uint64_t n)
+{
+    return find(faults, SOFT_RULE_DROP, link, n) != NULL;
+}
+
+uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint32_t link, uint64_t now)
+{
+    const struct soft_rule *r;
+
+    if (now < faults->begin_ns)
+        return now;
+    while ((r = find(faults, SOFT_RULE_STALL, link, now - faults->begin_ns)) != NULL)
+        now = faults->begin_ns + r->last + 1;
+    return now;
+}
+
+bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t now)
+{
+    for (uint32_t i = 0; i < faults->nrules; i++)
+        if (faults->rules[i].kind == SOFT_RULE_DEAD &&
+            now >= faults->begin_ns + faults->rules[i].first)
+            return true;
+    return false;
+}

@@ -1,0 +1,40 @@
+/* host.h: what the host files of the software NIC share. Layer: transport/soft. */
+#pragma once
+
+#include "transport/soft/state.h"
+
+#define SOFT_NICS_MAX 8192u
+#define SOFT_QPS_MAX  4096u /* low bits of a queue pair number */
+
+static inline struct soft_nic *soft_of(struct swl_nic *nic)
+{
+    return (struct soft_nic *)nic;
+}
+
+/* Random-looking, so that a number of one object is none of another. */
+static inline uint64_t soft_mix(uint64_t v)
+{
+    v += 0x9e3779b97f4a7c15ull;
+    v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
+    v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
+    return v ^ (v >> 31);
+}
+
+/* Something has changed for the executor; pairs with its acquire of kick. */
+static inline void soft_kick(struct soft_nic *nic)
+{
+    __atomic_fetch_add(&nic->kick, 1, __ATOMIC_RELEASE);
+}
+
+/* The NIC at a place of the process-wide table, or NULL. */
+struct soft_nic *swl_soft_nic_at(uint32_t id);
+
+/* queue.c: operations of nic.h on queue pairs. */
+ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p);
+ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p);
+ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp,
+                              const struct swl_nic_address *peer);
+ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p);
+ncclResult_t swl_soft_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p);
+ncclResult_t swl_soft_to_error(struct swl_nic *base, uint32_t qp);
+ncclResult_t swl_soft_reset(struct swl_nic *base, uint32_t qp);
