@@ -1,0 +1,74 @@
+/* async.c: errors that show up after a call has returned: their bits, sentences and consequences.
+ *
+ * Layer: src/, implements internal.h. Reads the pinned words of struct swl_pinned, which kernels
+ * write; ErrorClear alone writes them here. */
+#include "src/group.h"
+
+#include "src/base/error.h"
+#include "src/fault.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* After one of these the rings are out of step until ErrorClear. */
+#define FAILED (SWL_ASYNC_TIMEOUT | SWL_ASYNC_BAD_HANDLE)
+
+static uint32_t bits_of(const struct ncclEpGroup *group)
+{
+    /* pairs with the release of the last block of a kernel */
+    return __atomic_load_n(&group->pinned->bits, __ATOMIC_ACQUIRE);
+}
+
+static ncclResult_t refuse_failed(const struct ncclEpGroup *group)
+{
+    const struct swl_fault_record *record = &group->pinned->record;
+    char text[512];
+
+    /* pairs with the release in wait.cuh: a set word means a whole record */
+    if (__atomic_load_n(&record->valid, __ATOMIC_ACQUIRE) != 0)
+        swl_fault_text(record, group->info.rank, group->timeout_ns, text, sizeof(text));
+    else
+        snprintf(text, sizeof(text), "an earlier operation failed");
+    return swl_fail(ncclSystemError, "%s; the group refuses work until ncclEpErrorClear", text);
+}
+
+ncclResult_t swl_async_gate(const struct ncclEpGroup *group)
+{
+    const uint32_t bits = bits_of(group);
+
+    if (bits & FAILED)
+        return refuse_failed(group);
+    if ((bits & SWL_ASYNC_OVERFLOW) && group->info.overflow == NCCL_EP_OVERFLOW_TRAP)
+        return swl_fail(ncclInvalidUsage,
+                        "an earlier operation had more rows than there was room for: %" PRIu64
+                        " rows dropped since creation, max_recv_tokens_per_rank is %" PRIu32
+                        "; the group refuses work until ncclEpErrorClear",
+                        __atomic_load_n(&group->pinned->dropped, __ATOMIC_ACQUIRE),
+                        group->info.recv_rows);
+    return ncclSuccess;
+}
+
+ncclResult_t swl_group_async_bits(struct ncclEpGroup *group, int *bits_p)
+{
+    *bits_p = (int)bits_of(group);
+    return ncclSuccess;
+}
+
+/* Every clear is told to the device, also if nothing failed here: another rank may have failed in a
+ * call that this one came through, and the kernels find out by the poison word whether there is
+ * anything to recover. The pinned count may change before the copy runs; then the copy takes the
+ * later count, which is what it is for. */
+ncclResult_t swl_group_clear(struct ncclEpGroup *group)
+{
+    struct swl_pinned *pinned = group->pinned;
+    const cudaStream_t stream = group->boot.stream;
+    bool capturing = false;
+
+    __atomic_store_n(&pinned->record.valid, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&pinned->bits, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&pinned->clears, pinned->clears + 1, __ATOMIC_RELEASE);
+    SWL_TRY(swl_group_enter(group, stream, &capturing));
+    SWL_TRY(SWL_CUDA(
+        swl_gpu_copy(group->tables.clears, &pinned->clears, sizeof(pinned->clears), stream)));
+    return swl_group_leave(group, stream, capturing);
+}

@@ -1,0 +1,129 @@
+/* bootstrap.c: all-gather among the ranks of a communicator. Layer: src/; memory: bootstrap.h. */
+#include "src/bootstrap.h"
+
+#include "src/base/error.h"
+#include "src/base/util.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POLL_NS UINT64_C(50000)
+
+static size_t staging_bytes(const struct swl_bootstrap *boot)
+{
+    return ((size_t)boot->nranks + 1) * boot->piece_bytes;
+}
+
+ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot)
+{
+    void *host = NULL, *device = NULL;
+
+    boot->piece_bytes =
+        (size_t)swl_max_u64(256, swl_min_u64(16384, (UINT64_C(1) << 20) / boot->nranks));
+    boot->piece_bytes = boot->piece_bytes / 256 * 256;
+    SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&boot->stream)));
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&host, staging_bytes(boot))));
+    boot->host = host;
+    SWL_TRY(swl_device_malloc(boot->memory, &device, staging_bytes(boot)));
+    boot->device = device;
+    return ncclSuccess;
+}
+
+ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
+{
+    ncclResult_t rc = ncclSuccess, next;
+
+    rc = swl_device_free(boot->memory, boot->device, staging_bytes(boot));
+    boot->device = NULL;
+    next = boot->host ? SWL_CUDA(swl_gpu_host_free(boot->host)) : ncclSuccess;
+    boot->host = NULL;
+    rc = rc != ncclSuccess ? rc : next;
+    next = boot->stream ? SWL_CUDA(swl_gpu_stream_destroy(boot->stream)) : ncclSuccess;
+    boot->stream = NULL;
+    return rc != ncclSuccess ? rc : next;
+}
+
+ncclResult_t swl_bootstrap_nccl(const struct swl_bootstrap *boot, ncclResult_t rc, const char *call)
+{
+    const uint64_t limit = swl_gpu_now_ns() + boot->timeout_ns;
+
+    while (rc == ncclInProgress) {
+        if (swl_gpu_now_ns() >= limit)
+            return swl_fail(ncclSystemError, "%s is still in progress after %" PRIu64 " ms", call,
+                            boot->timeout_ns / 1000000);
+        swl_gpu_sleep_ns(POLL_NS);
+        if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)
+            rc = ncclInternalError;
+    }
+    if (rc == ncclSuccess)
+        return ncclSuccess;
+    return swl_fail(rc <= ncclInvalidUsage ? rc : ncclInternalError, "%s: %s", call,
+                    ncclGetErrorString(rc));
+}
+
+/* One piece of every rank's bytes. */
+static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, size_t bytes)
+{
+    char *all = boot->device + boot->piece_bytes;
+    ncclResult_t rc;
+    cudaError_t error;
+
+    memcpy(boot->host, mine, bytes);
+    SWL_TRY(SWL_CUDA(swl_gpu_copy(boot->device, boot->host, bytes, boot->stream)));
+    rc = ncclAllGather(boot->device, all, bytes, ncclUint8, boot->comm, boot->stream);
+    SWL_TRY(swl_bootstrap_nccl(boot, rc, "ncclAllGather"));
+    SWL_TRY(SWL_CUDA(
+        swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
+    error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);
+    if (error == cudaErrorNotReady) {
+        boot->stuck = true;
+        return swl_fail(ncclSystemError,
+                        "an exchange among %" PRIu32 " ranks has not finished after %" PRIu64
+                        " ms; a rank did not take part",
+                        boot->nranks, boot->timeout_ns / 1000000);
+    }
+    return SWL_CUDA(error);
+}
+
+ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all, size_t bytes_each)
+{
+    struct swl_bootstrap *boot = context;
+
+    if (boot->stuck)
+        return swl_fail(ncclSystemError, "an earlier exchange among the ranks never finished");
+    if (boot->nranks == 1) {
+        memcpy(all, mine, bytes_each);
+        return ncclSuccess;
+    }
+    for (size_t at = 0; at < bytes_each; at += boot->piece_bytes) {
+        size_t bytes = (size_t)swl_min_u64(boot->piece_bytes, bytes_each - at);
+
+        SWL_TRY(gather_piece(boot, (const char *)mine + at, bytes));
+        for (uint32_t r = 0; r < boot->nranks; r++)
+            memcpy((char *)all + r * bytes_each + at, boot->host + boot->piece_bytes + r * bytes,
+                   bytes);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, const char *doing)
+{
+    uint32_t *codes = calloc(boot->nranks, sizeof(*codes));
+    uint32_t code = (uint32_t)mine, first = 0;
+    ncclResult_t rc;
+
+    if (!codes)
+        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " result codes",
+                        boot->nranks);
+    rc = swl_bootstrap_allgather(boot, &code, codes, sizeof(code));
+    while (rc == ncclSuccess && first < boot->nranks && codes[first] == ncclSuccess)
+        first++;
+    if (mine != ncclSuccess)
+        rc = mine;
+    else if (rc == ncclSuccess && first < boot->nranks)
+        rc = swl_fail((ncclResult_t)codes[first], "rank %" PRIu32 " failed while %s (%s)", first,
+                      doing, ncclGetErrorString((ncclResult_t)codes[first]));
+    free(codes);
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* dispatch.c: enqueue a dispatch. Layer: src/, implements internal.h; owns nothing. */
+#include "src/group.h"
+
+#include "kernels/kernels.h"
+#include "src/base/util.h"
+
+ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch_call *call)
+{
+    struct ncclEpGroup *group = handle->info.group;
+    const struct swl_plan_kernel *plan = &group->plan.dispatch;
+    const struct swl_dispatch_args args = {
+        .group = group->tables.group,
+        .handle = handle->memory,
+        .tokens = call->tokens.data,
+        .weights = call->weights.data,
+        .out_tokens = call->out_tokens.data,
+        .out_weights = call->out_weights.data,
+        .out_idx = call->out_ids.data,
+        .ntokens = call->ntokens,
+        .topk = handle->info.topk,
+        .row_bytes = call->row_bytes,
+        .out_rows = (uint32_t)swl_min_u64(call->out_tokens.rows, UINT32_MAX),
+        .out_weight_rows = (uint32_t)swl_min_u64(call->out_weights.rows, UINT32_MAX),
+        .out_idx_rows = (uint32_t)swl_min_u64(call->out_ids.rows, UINT32_MAX),
+        .idx_bytes = call->out_ids.elem_bytes,
+        .idx_base = call->global_ids ? group->info.rank * group->info.nlocal : 0,
+        .entry = swl_memory_entry(group, &call->out_tokens, SWL_OP_DISPATCH),
+        .roles = plan->roles,
+        .piece_bytes = plan->piece_bytes,
+        .rings_per_block = group->plan.rings_per_block,
+    };
+
+    return swl_group_launch(group, &swl_ht_dispatch_desc, plan, &args, call->stream);
+}

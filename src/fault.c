@@ -1,0 +1,72 @@
+/* fault.c: the sentence of a fault record. Layer: src/; owns nothing. */
+#include "src/fault.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define POSITION_MASK ((UINT64_C(1) << 48) - 1)
+
+/* Limits are whole milliseconds as a rule, but need not be. */
+static void time_text(uint64_t ns, char *text, size_t text_bytes)
+{
+    if (ns >= 10000000)
+        snprintf(text, text_bytes, "%" PRIu64 " ms", ns / 1000000);
+    else
+        snprintf(text, text_bytes, "%" PRIu64 " us", ns / 1000);
+}
+
+static void peer_text(uint32_t peer, uint32_t rank, char *text, size_t text_bytes)
+{
+    if (peer == SWL_NO_PEER)
+        snprintf(text, text_bytes, "a peer");
+    else if (peer == rank)
+        snprintf(text, text_bytes, "this rank");
+    else
+        snprintf(text, text_bytes, "rank %" PRIu32, peer);
+}
+
+/* Who is missing, and what from it. Words of {generation, position} are shown as positions. */
+static void fault_what(const struct swl_fault_record *record, uint32_t rank, const char *kind,
+                       char *text, size_t text_bytes)
+{
+    const uint64_t mask = record->expected > POSITION_MASK ? POSITION_MASK : UINT64_MAX;
+    char peer[32];
+
+    peer_text(record->peer, rank, peer, sizeof(peer));
+    if (record->kind == SWL_FAULT_POISON)
+        snprintf(text, text_bytes, "another rank gave up before, missing %s", peer);
+    else
+        snprintf(text, text_bytes, "%s %s, expected %" PRIu64 ", seen %" PRIu64, peer, kind,
+                 record->expected & mask, record->seen & mask);
+}
+
+void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64_t limit_ns,
+                    char *text, size_t text_bytes)
+{
+    static const char *const kinds[] = {
+#define KIND_TEXT(name, sentence) sentence,
+        SWL_FAULTS(KIND_TEXT)
+#undef KIND_TEXT
+    };
+    static const char *const roles[] = {
+#define ROLE_TEXT(name, role) role,
+        SWL_WARP_ROLES(ROLE_TEXT)
+#undef ROLE_TEXT
+    };
+    static const char *const ops[] = {"operation", "update", "dispatch", "combine"};
+    const uint32_t op = record->op <= SWL_OP_COMBINE ? record->op : 0;
+    const char *kind = record->kind < SWL_FAULT_KINDS ? kinds[record->kind] : "unknown fault";
+    const char *role = record->role < SWL_WARP_ROLE_KINDS ? roles[record->role] : "unknown";
+    char waited[32], limit[32], what[160], entry[80] = "";
+
+    fault_what(record, rank, kind, what, sizeof(what));
+    if (record->peer_entry != 0)
+        snprintf(entry, sizeof(entry), "; that rank was last seen entering call %" PRIu64,
+                 record->peer_entry & POSITION_MASK);
+    time_text(record->waited_ns, waited, sizeof(waited));
+    time_text(limit_ns, limit, sizeof(limit));
+    snprintf(text, text_bytes,
+             "%s call %" PRIu64 ": rank %" PRIu32 " (%s, channel %" PRIu32
+             ") gave up after %s (limit %s): %s%s",
+             ops[op], record->call, rank, role, record->channel, waited, limit, what, entry);
+}

@@ -1,0 +1,24 @@
+/* fault.h: what a kernel gave up on, as one sentence.
+ *
+ * Layer: src/, below async. Pure. */
+#ifndef SWL_FAULT_H
+#define SWL_FAULT_H
+
+#include "kernels/fault.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Operation, call number, waiting rank and role, missing peer, expected and seen, elapsed and limit.
+ * Cut to fit text[text_bytes]; 400 bytes hold any. */
+void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64_t limit_ns,
+                    char *text, size_t text_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

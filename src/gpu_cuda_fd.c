@@ -1,0 +1,245 @@
+/* gpu_cuda_fd.c: hand file descriptors to other processes of this host.
+ *
+ * Layer: device runtime, private to gpu_cuda_share.c. A process that offers descriptors listens on
+ * an abstract Unix socket named after its process number; a request is the 8-byte id, the answer
+ * one byte with the descriptor (SCM_RIGHTS), or nothing. Only processes of the same user are
+ * served. One service thread, alive from the first offer to the last withdrawal.
+ * Owns: the table of offers (not the descriptors), the socket and the thread. */
+#include "src/gpu_cuda_driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define FETCH_SECONDS 10
+#define SERVE_SECONDS 1
+
+struct offer {
+    struct offer *next;
+    uint64_t id;
+    int fd;
+};
+
+static pthread_mutex_t lifetime_lock = PTHREAD_MUTEX_INITIALIZER; /* start and end of the service */
+static pthread_mutex_t offers_lock = PTHREAD_MUTEX_INITIALIZER;   /* the list */
+static struct offer *offers;
+static pthread_t service;
+static int listener = -1;
+static int stop_pipe[2];
+
+static socklen_t address_of(uint64_t process, struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    /* a leading zero byte: abstract name, gone with the socket */
+    const int n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "swimlane-%016llx",
+                           (unsigned long long)process);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static void limit_time(int fd, int seconds)
+{
+    const struct timeval t = {.tv_sec = seconds};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
+}
+
+/* ---- the message with a descriptor ---- */
+
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static bool send_fd(int to, int fd)
+{
+    union control control;
+    char byte = 1;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *header;
+
+    memset(&control, 0, sizeof(control));
+    header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
+}
+
+static bool receive_fd(int from, int *fd_p)
+{
+    union control control;
+    char byte;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *header;
+
+    if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1)
+        return false;
+    header = CMSG_FIRSTHDR(&message);
+    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+        header->cmsg_len != CMSG_LEN(sizeof(int)))
+        return false;
+    memcpy(fd_p, CMSG_DATA(header), sizeof(*fd_p));
+    return true;
+}
+
+/* ---- service ---- */
+
+static void serve(int client)
+{
+    struct ucred peer;
+    socklen_t peer_bytes = sizeof(peer);
+    uint64_t id;
+
+    limit_time(client, SERVE_SECONDS);
+    if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) || peer.uid != geteuid())
+        return;
+    if (recv(client, &id, sizeof(id), MSG_WAITALL) != (ssize_t)sizeof(id))
+        return;
+    /* the lock is held while the descriptor is sent: swl_fd_withdraw lets the owner close it */
+    pthread_mutex_lock(&offers_lock);
+    for (const struct offer *o = offers; o; o = o->next)
+        if (o->id == id) {
+            (void)send_fd(client, o->fd);
+            break;
+        }
+    pthread_mutex_unlock(&offers_lock);
+}
+
+static void *service_main(void *unused)
+{
+    struct pollfd wait_for[2] = {{.fd = listener, .events = POLLIN},
+                                 {.fd = stop_pipe[0], .events = POLLIN}};
+
+    (void)unused;
+    while (wait_for[1].revents == 0) {
+        if (poll(wait_for, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (wait_for[0].revents & POLLIN) {
+            const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+            if (client >= 0) {
+                serve(client);
+                close(client);
+            }
+        }
+    }
+    return NULL;
+}
+
+static cudaError_t service_start(void)
+{
+    struct sockaddr_un address;
+    const socklen_t bytes = address_of(swl_gpu_process_id(), &address);
+
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0)
+        return cudaErrorOperatingSystem;
+    if (bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 128))
+        goto undo_socket;
+    if (pipe2(stop_pipe, O_CLOEXEC))
+        goto undo_socket;
+    if (pthread_create(&service, NULL, service_main, NULL))
+        goto undo_pipe;
+    return cudaSuccess;
+undo_pipe:
+    close(stop_pipe[0]);
+    close(stop_pipe[1]);
+undo_socket:
+    close(listener);
+    listener = -1;
+    return cudaErrorOperatingSystem;
+}
+
+static void service_stop(void)
+{
+    const char byte = 0;
+
+    while (write(stop_pipe[1], &byte, 1) < 0 && errno == EINTR)
+        continue;
+    pthread_join(service, NULL);
+    close(stop_pipe[0]);
+    close(stop_pipe[1]);
+    close(listener);
+    listener = -1;
+}
+
+cudaError_t swl_fd_offer(uint64_t id, int fd)
+{
+    struct offer *o = malloc(sizeof(*o));
+    cudaError_t error = cudaSuccess;
+
+    if (!o)
+        return cudaErrorMemoryAllocation;
+    o->id = id;
+    o->fd = fd;
+    pthread_mutex_lock(&lifetime_lock);
+    if (listener < 0)
+        error = service_start();
+    if (error == cudaSuccess) {
+        pthread_mutex_lock(&offers_lock);
+        o->next = offers;
+        offers = o;
+        pthread_mutex_unlock(&offers_lock);
+    } else {
+        free(o);
+    }
+    pthread_mutex_unlock(&lifetime_lock);
+    return error;
+}
+
+void swl_fd_withdraw(uint64_t id)
+{
+    struct offer **link, *gone = NULL;
+    bool empty;
+
+    pthread_mutex_lock(&lifetime_lock);
+    pthread_mutex_lock(&offers_lock);
+    for (link = &offers; *link; link = &(*link)->next)
+        if ((*link)->id == id) {
+            gone = *link;
+            *link = gone->next;
+            break;
+        }
+    empty = !offers;
+    pthread_mutex_unlock(&offers_lock);
+    free(gone);
+    if (gone && empty)
+        service_stop();
+    pthread_mutex_unlock(&lifetime_lock);
+}
+
+cudaError_t swl_fd_fetch(uint64_t process, uint64_t id, int *fd_p)
+{
+    struct sockaddr_un address;
+    const socklen_t bytes = address_of(process, &address);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cudaError_t error = cudaErrorOperatingSystem;
+
+    if (fd < 0)
+        return error;
+    limit_time(fd, FETCH_SECONDS);
+    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 &&
+        send(fd, &id, sizeof(id), MSG_NOSIGNAL) == (ssize_t)sizeof(id) && receive_fd(fd, fd_p))
+        error = cudaSuccess;
+    close(fd);
+    return error;
+}

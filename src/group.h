@@ -1,0 +1,134 @@
+/* group.h: what a group and a handle are made of; shared by the files that implement internal.h.
+ *
+ * Layer: src/, private to group, group_create, memory, handle, dispatch, combine and async. The group
+ * owns everything it points to but the communicator. */
+#ifndef SWL_GROUP_H
+#define SWL_GROUP_H
+
+#include "src/base/options.h"
+#include "src/bootstrap.h"
+#include "src/device_memory.h"
+#include "src/internal.h"
+#include "src/plan.h"
+#include "src/tables.h"
+#include "src/topology.h"
+#include "src/window.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct swl_rdma;
+
+#define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
+
+/* Result of a local NCCL call, which must not be in progress. */
+#define SWL_NCCL(call) swl_nccl_result((call), #call)
+ncclResult_t swl_nccl_result(ncclResult_t rc, const char *text);
+
+/* One allocation of swimlaneMemAlloc; its index in the group is that of swl_entry.memory. */
+struct swl_shared {
+    struct swl_window_map map; /* base NULL: free */
+    uint64_t offset;           /* of the base in the symmetric memory */
+};
+
+/* Library memory of one handle. */
+struct swl_pool_block {
+    struct swl_pool_block *next; /* of all blocks */
+    void *ptr;
+    uint64_t bytes;
+    bool used;
+};
+
+/* A pinned word that route kernels write {seq, rows} to, for one handle at a time. */
+struct swl_mailbox {
+    struct swl_mailbox *next; /* free ones */
+    const uint64_t *word;
+    uint32_t seq; /* of the last update; goes on when the word changes hands */
+};
+
+#define SWL_MAILBOXES 512u /* of one chunk of pinned memory */
+
+struct swl_mailbox_chunk {
+    struct swl_mailbox_chunk *next;
+    uint64_t *words;
+    struct swl_mailbox boxes[SWL_MAILBOXES];
+};
+
+struct swl_pool {
+    struct swl_pool_block *blocks;
+    struct swl_mailbox_chunk *chunks;
+    struct swl_mailbox *free_boxes;
+};
+
+struct ncclEpGroup {
+    struct swl_group_info info; /* first, see internal.h */
+    struct swl_options options;
+    uint64_t timeout_ns, fingerprint;
+    struct swl_device_memory memory;
+    struct swl_bootstrap boot;
+    struct swl_topology topology;
+    struct swl_plan plan;
+    struct swl_window_map window;
+    struct swl_tables tables;
+    struct swl_rdma *rdma;
+    struct swl_pinned *pinned;
+    struct swl_shared shared[SWL_MEMORIES]; /* [0] stays unused */
+    struct swl_region regions[SWL_MEMORIES];
+    uint64_t next_offset;
+    struct swl_pool pool;
+    struct ncclEpHandle *handles;
+    cudaEvent_t last; /* behind the last operation outside captures */
+    bool enqueued;    /* `last` has been recorded */
+    bool running;     /* kernels did not end within the limit of destruction */
+};
+
+struct ncclEpHandle {
+    struct swl_handle_info info; /* first, see internal.h */
+    struct ncclEpHandle *next, *previous;
+    uint32_t alignment;
+    char *memory;
+    uint64_t memory_bytes;
+    struct swl_pool_block *block; /* NULL: caller's memory */
+    struct swl_mailbox *box;
+};
+
+/* Exchange settings with all ranks, compare, make topology and plan (src/group_agree.c). *agreed_p: all
+ * ranks have the same outcome and go on to the next exchange, whatever it is. */
+ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_config *config,
+                             ncclResult_t refused, bool *agreed_p);
+
+/* Free whatever the group holds; local. The first failure is returned. */
+ncclResult_t swl_group_release(struct ncclEpGroup *group);
+/* Bounded wait for all operations outside captures. */
+ncclResult_t swl_group_drain(struct ncclEpGroup *group);
+
+/* Around one operation on `stream`: order it behind the last one on any stream (not within captures,
+ * where the caller orders); then note it as the last one. */
+ncclResult_t swl_group_enter(struct ncclEpGroup *group, cudaStream_t stream, bool *capturing_p);
+ncclResult_t swl_group_leave(struct ncclEpGroup *group, cudaStream_t stream, bool capturing);
+
+/* One kernel of the group, refused in a failed state. */
+ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_kernel *kernel,
+                              const struct swl_plan_kernel *plan, const void *args,
+                              cudaStream_t stream);
+
+/* Refusal of data calls, ncclSuccess if there is none (src/async.c). */
+ncclResult_t swl_async_gate(const struct ncclEpGroup *group);
+/* How peers reach `view` of this rank (src/memory.c). */
+struct swl_entry swl_memory_entry(const struct ncclEpGroup *group, const struct swl_view *view,
+                                  uint32_t op);
+/* Unmap and free all of swimlaneMemAlloc; local (src/memory.c). */
+ncclResult_t swl_memory_release(struct ncclEpGroup *group);
+
+/* Pools of handles (src/handle.c). */
+ncclResult_t swl_pool_open(struct ncclEpGroup *group);
+ncclResult_t swl_pool_release(struct ncclEpGroup *group);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

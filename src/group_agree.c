@@ -1,0 +1,224 @@
+/* group_agree.c: what all ranks of a new group tell each other, and what follows from it.
+ *
+ * Layer: src/, first step of swl_group_create; memory: group.h. Afterwards every rank has compared the
+ * same facts and has made the same topology and plan, or has refused with the same code. */
+#include "src/group.h"
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/util.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Fields that must be equal on all ranks, in the order of hello.agreed. */
+static const char *const agreed_names[] = {
+    "library version",
+    "config.algorithm",
+    "config.num_experts",
+    "config.max_dispatch_tokens_per_rank",
+    "config.max_recv_tokens_per_rank",
+    "config.max_token_bytes",
+    "config.zero_copy",
+    "config.overflow_policy",
+    "config.num_topk",
+    "config.enable_mask",
+    "config.rdma_buffer_size",
+    "SWIMLANE_TRANSPORT (as bits)",
+    "SWIMLANE_COMBINE_WIRE (1 is fp32)",
+    "SWIMLANE_START_POSITION",
+};
+
+/* What every rank tells all others first. */
+struct hello {
+    uint64_t code; /* ncclResult_t of this rank so far; the rest counts only if it is 0 */
+    uint64_t agreed[SWL_COUNT_OF(agreed_names)];
+    uint64_t node_key, node_given;
+    struct swl_rank_facts facts;
+};
+
+/* An SM cap from the environment; 0 if unset or above the device's number. */
+static uint32_t sm_option(const char *name, uint32_t value, int nsms)
+{
+    if (value <= (uint32_t)nsms)
+        return value;
+    swl_log(SWL_LEVEL_WARN, "%s %" PRIu32 " is not 1 to %d, the SMs of the device; ignored", name,
+            value, nsms);
+    return 0;
+}
+
+static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g,
+                                const struct swl_group_config *c)
+{
+    struct swl_rank_facts *facts = &hello->facts;
+    const struct swl_options *o = &g->options;
+    struct swl_gpu_info gpu;
+    uint32_t cap;
+
+    SWL_TRY(SWL_CUDA(swl_gpu_info(g->info.device, &gpu)));
+    if (gpu.cc_major < 9)
+        return swl_fail(ncclInvalidUsage,
+                        "device %d has compute capability %d.%d, at least 9.0 is needed",
+                        g->info.device, gpu.cc_major, gpu.cc_minor);
+    if (c->max_sms > (uint32_t)gpu.nsms)
+        return swl_fail(ncclInvalidUsage, "config.max_num_sms is %" PRIu32 ", device %d has %d SMs",
+                        c->max_sms, g->info.device, gpu.nsms);
+    cap = sm_option("NCCL_EP_COMM_SMS", o->comm_sms, gpu.nsms);
+    if (cap == 0)
+        cap = c->max_sms ? c->max_sms : SWL_BUILTIN_SMS;
+    facts->sm_cap = (uint32_t)swl_min_u64(cap, (uint64_t)gpu.nsms);
+    facts->route_cap = sm_option("NCCL_EP_PREPROCESS_NUM_SMS", o->preprocess_sms, gpu.nsms);
+    facts->nsms = (uint32_t)gpu.nsms;
+    facts->shared_bytes = gpu.shared_bytes;
+    facts->process = gpu.process;
+    memcpy(facts->uuid, gpu.uuid, sizeof(facts->uuid));
+    facts->channel_hint = c->nchannels;
+    facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
+    facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
+    return ncclSuccess;
+}
+
+static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
+                               const struct swl_group_config *c)
+{
+    const uint64_t agreed[] = {
+        NCCL_EP_VERSION_CODE,
+        (uint64_t)c->algorithm,
+        c->nexperts,
+        c->max_tokens,
+        c->recv_rows,
+        c->max_token_bytes,
+        (uint64_t)c->zero_copy,
+        (uint64_t)c->overflow,
+        c->max_topk,
+        c->enable_mask,
+        c->rdma_bytes,
+        g->options.transports,
+        g->options.combine_fp32,
+        g->options.start_position,
+    };
+    bool given = false;
+
+    static_assert(sizeof(agreed) == sizeof(hello->agreed), "one value for each name");
+    memcpy(hello->agreed, agreed, sizeof(agreed));
+    SWL_TRY(
+        swl_topology_key(g->info.comm, g->info.rank, g->options.node, &hello->node_key, &given));
+    hello->node_given = given;
+    return read_device(hello, g, c);
+}
+
+/* ---- agreement ---- */
+
+static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
+{
+    for (uint32_t r = 0; r < nranks; r++) {
+        if (all[r].code != ncclSuccess)
+            return swl_fail((ncclResult_t)all[r].code,
+                            "rank %" PRIu32 " refused the group (%s); its log has the reason", r,
+                            ncclGetErrorString((ncclResult_t)all[r].code));
+    }
+    for (uint32_t r = 1; r < nranks; r++) {
+        for (size_t i = 0; i < SWL_COUNT_OF(agreed_names); i++) {
+            if (all[r].agreed[i] != all[0].agreed[i])
+                return swl_fail(ncclInvalidArgument,
+                                "%s is %" PRIu64 " on rank 0 and %" PRIu64 " on rank %" PRIu32
+                                "; all ranks need the same value",
+                                agreed_names[i], all[0].agreed[i], all[r].agreed[i], r);
+        }
+        if (all[r].node_given != all[0].node_given)
+            return swl_fail(ncclInvalidArgument,
+                            "SWIMLANE_NODE is set on rank %" PRIu32 " and not on rank %" PRIu32
+                            "; set it on all ranks or on none",
+                            all[0].node_given ? 0 : r, all[0].node_given ? r : 0);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_transports(const struct ncclEpGroup *g)
+{
+    const uint32_t allowed = g->options.transports;
+
+    if (allowed != 0 && !(allowed & SWL_TRANSPORT_PEER) && g->topology.max_local > 1)
+        return swl_fail(ncclInvalidUsage,
+                        "SWIMLANE_TRANSPORT leaves out peer, but a node has "
+                        "%" PRIu32 " ranks: the network inside a node is "
+                        "missing in this version",
+                        g->topology.max_local);
+    if (allowed == SWL_TRANSPORT_PEER && g->topology.nnodes > 1)
+        return swl_fail(ncclInvalidUsage,
+                        "SWIMLANE_TRANSPORT is peer alone, but the ranks are on %" PRIu32 " nodes",
+                        g->topology.nnodes);
+    return ncclSuccess;
+}
+
+/* What topology and plan need, column by column; both arrays are [nranks]. */
+static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all, uint64_t *keys,
+                                 struct swl_rank_facts *facts)
+{
+    const struct swl_group_info *info = &g->info;
+    const struct swl_plan_config config = {
+        .nexperts = info->nexperts,
+        .max_tokens = info->max_tokens,
+        .recv_rows = info->recv_rows,
+        .max_token_bytes = info->max_token_bytes,
+        .max_topk =
+            info->max_topk ? info->max_topk : (uint32_t)swl_min_u64(info->nexperts, SWL_MAX_TOPK),
+        .wire_fp32 = g->options.combine_fp32,
+        .start_low = (uint32_t)g->options.start_position,
+    };
+
+    for (uint32_t r = 0; r < info->nranks; r++) {
+        keys[r] = all[r].node_key;
+        facts[r] = all[r].facts;
+    }
+    SWL_TRY(swl_topology_make(&g->topology, keys, info->nranks));
+    SWL_TRY(check_transports(g));
+    SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, facts, info->rank));
+    g->fingerprint = swl_plan_fingerprint(&g->plan, &g->topology, NCCL_EP_LAYOUT_FLAT);
+    return ncclSuccess;
+}
+
+/* Topology and plan from what all ranks said: the same outcome everywhere. */
+static ncclResult_t plan_group(struct ncclEpGroup *g, const struct hello *all)
+{
+    uint64_t *keys = calloc(g->info.nranks, sizeof(*keys));
+    struct swl_rank_facts *facts = calloc(g->info.nranks, sizeof(*facts));
+    ncclResult_t rc;
+
+    if (keys && facts)
+        rc = plan_columns(g, all, keys, facts);
+    else
+        rc = swl_fail(ncclSystemError, "no host memory for the facts of %" PRIu32 " ranks",
+                      g->info.nranks);
+    free(keys);
+    free(facts);
+    return rc;
+}
+
+ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_config *config,
+                             ncclResult_t refused, bool *agreed_p)
+{
+    struct hello mine, *all = calloc(g->info.nranks, sizeof(*all));
+    ncclResult_t rc = refused;
+
+    *agreed_p = false;
+    if (!all)
+        return swl_fail(ncclSystemError, "no host memory for the exchange of %" PRIu32 " ranks",
+                        g->info.nranks);
+    memset(&mine, 0, sizeof(mine));
+    if (rc == ncclSuccess)
+        rc = make_hello(&mine, g, config);
+    mine.code = (uint64_t)rc;
+    if (rc == ncclSuccess)
+        rc = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
+    else
+        (void)swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
+    if (rc == ncclSuccess)
+        rc = compare_hellos(all, g->info.nranks);
+    *agreed_p = rc == ncclSuccess;
+    if (rc == ncclSuccess)
+        rc = plan_group(g, all);
+    free(all);
+    return rc;
+}

@@ -1,0 +1,240 @@
+/* group_create.c: make a group: agree with all ranks (group_agree.c), allocate, map, connect.
+ *
+ * Layer: src/, implements swl_group_create of internal.h. Each step that can fail on one rank alone
+ * ends in an exchange of result codes, so that all ranks go on or all undo; undoing is
+ * swl_group_release, which takes a group in any state. */
+#include "src/group.h"
+
+#include "kernels/kernels.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/util.h"
+#include "transport/rdma.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what can be known alone ---- */
+
+static ncclResult_t read_comm(struct swl_group_info *info, ncclComm_t comm)
+{
+    int nranks = 0, rank = 0;
+    void *symbol;
+
+    info->comm = comm;
+    SWL_TRY(SWL_NCCL(ncclCommCount(comm, &nranks)));
+    if (nranks < 1 || nranks > (int)SWL_MAX_RANKS)
+        return swl_fail(ncclInvalidArgument, "comm has %d ranks, at most %u are possible", nranks,
+                        SWL_MAX_RANKS);
+    SWL_TRY(SWL_NCCL(ncclCommUserRank(comm, &rank)));
+    SWL_TRY(SWL_NCCL(ncclCommCuDevice(comm, &info->device)));
+    SWL_TRY(SWL_NCCL(ncclGetVersion(&info->nccl_version)));
+    info->nranks = (uint32_t)nranks;
+    info->rank = (uint32_t)rank;
+    if (info->nccl_version < SWL_NCCL_WINDOW_POINTERS)
+        return ncclSuccess;
+    symbol = dlsym(RTLD_DEFAULT, "ncclWinGetUserPtr");
+    memcpy(&info->window_pointer, &symbol, sizeof(info->window_pointer));
+    return ncclSuccess;
+}
+
+static void copy_config(struct ncclEpGroup *g, const struct swl_group_config *c)
+{
+    struct swl_group_info *info = &g->info;
+
+    assert(info->nranks > 0);
+    if (c->options)
+        g->options = *c->options;
+    info->algorithm = c->algorithm;
+    info->level = c->level;
+    info->nexperts = c->nexperts;
+    info->nlocal = (uint32_t)swl_div_up(c->nexperts, info->nranks);
+    info->max_tokens = c->max_tokens;
+    info->recv_rows = c->recv_rows;
+    info->max_token_bytes = c->max_token_bytes;
+    info->max_topk = c->max_topk;
+    info->zero_copy = c->zero_copy;
+    info->overflow = c->overflow;
+    info->enable_mask = c->enable_mask;
+    info->regions = g->regions;
+    g->memory.alloc = c->alloc;
+    g->timeout_ns = g->options.timeout_ms ? g->options.timeout_ms * UINT64_C(1000000)
+                    : c->timeout_ns       ? c->timeout_ns
+                                          : SWL_BUILTIN_TIMEOUT_NS;
+}
+
+/* ---- memory, mappings, network ---- */
+
+static ncclResult_t allocate(struct ncclEpGroup *g)
+{
+    SWL_TRY(swl_window_open(&g->window, g->plan.at.bytes));
+    SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->timeout_ns));
+    SWL_TRY(swl_tables_open(&g->tables, &g->plan));
+    SWL_TRY(swl_pool_open(g));
+    return SWL_CUDA(swl_gpu_event_create(&g->last));
+}
+
+/* Allocate, tell all ranks, map the peers of the node. Ends agreed. */
+static ncclResult_t share_window(struct ncclEpGroup *g, ncclResult_t so_far)
+{
+    struct swl_gpu_share *shares = calloc(g->info.nranks, sizeof(*shares));
+    ncclResult_t rc = so_far;
+
+    if (rc == ncclSuccess)
+        rc = shares ? allocate(g) : swl_fail(ncclSystemError, "no host memory for the shares");
+    rc = swl_bootstrap_agree(&g->boot, rc, "allocating");
+    if (rc == ncclSuccess)
+        rc = swl_bootstrap_allgather(&g->boot, &g->window.share, shares, sizeof(*shares));
+    if (rc == ncclSuccess && shares) {
+        rc = swl_window_peers(&g->window, &g->topology, g->info.rank, shares);
+        rc = swl_bootstrap_agree(&g->boot, rc, "mapping its peers");
+    }
+    free(shares);
+    return rc;
+}
+
+/* Ring x = n * P + p toward remote node n, then ring y = j * P + p from served source j; both ends
+ * name a link by its source and p. */
+static void fill_links(const struct ncclEpGroup *g, struct swl_rdma_link *links)
+{
+    const struct swl_shape *s = &g->plan.shape;
+    const struct swl_topology *t = &g->topology;
+    uint32_t n = 0;
+
+    for (uint32_t m = 0; m < s->nnodes; m++) {
+        for (uint32_t p = 0; m != s->node && p < s->nrings; p++)
+            links[n++] = (struct swl_rdma_link){
+                .peer = swl_topology_gateway(t, s->rank, m),
+                .key = (uint64_t)s->rank << 32 | p,
+            };
+    }
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        const bool served =
+            t->rank_node[r] != s->node && swl_topology_gateway(t, r, s->node) == s->rank;
+
+        for (uint32_t p = 0; served && p < s->nrings; p++)
+            links[n++] = (struct swl_rdma_link){.peer = r, .key = (uint64_t)r << 32 | p};
+    }
+}
+
+/* Collective if there are several nodes. */
+static ncclResult_t connect_nodes(struct ncclEpGroup *g)
+{
+    const struct swl_shape *s = &g->plan.shape;
+    const uint32_t nlinks = (swl_remote_nodes(s) + s->nserved) * s->nrings;
+    struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
+    struct swl_rdma_config config = {
+        .rank = s->rank,
+        .nranks = s->nranks,
+        .device = g->info.device,
+        .links = links,
+        .nlinks = nlinks,
+        .window = g->window.base,
+        .signal_bytes = g->plan.at.signal_bytes,
+        .window_bytes = g->plan.at.bytes,
+        .timeout_ns = g->timeout_ns,
+        .first_index = s->start_low,
+        .allgather = swl_bootstrap_allgather,
+        .context = &g->boot,
+    };
+    ncclResult_t rc = ncclSuccess;
+
+    if (!links)
+        rc = swl_fail(ncclSystemError, "no host memory for %" PRIu32 " links", nlinks);
+    rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
+    if (rc == ncclSuccess && links) {
+        fill_links(g, links);
+        rc = swl_rdma_create(&g->rdma, &config);
+    }
+    free(links);
+    return rc;
+}
+
+/* Local: all that is left before the first kernel. */
+static ncclResult_t start(struct ncclEpGroup *g)
+{
+    const struct swl_plan *plan = &g->plan;
+    struct swl_tables_config config = {
+        .plan = plan,
+        .topology = &g->topology,
+        .window = g->window.base,
+        .peer_window = g->window.peer,
+        .pinned = g->pinned,
+        .timeout_ns = g->timeout_ns,
+        .fingerprint = g->fingerprint,
+        .trap = g->info.overflow == NCCL_EP_OVERFLOW_TRAP,
+    };
+
+    if (g->rdma)
+        config.net = *swl_rdma_view(g->rdma);
+    SWL_TRY(swl_tables_fill(&g->tables, &config, g->boot.stream));
+    SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_route_desc, plan->route.shared_bytes)));
+    SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_ht_dispatch_desc, plan->dispatch.shared_bytes)));
+    return SWL_CUDA(swl_gpu_preload(&swl_ht_combine_desc, plan->combine.shared_bytes));
+}
+
+static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *config,
+                          ncclResult_t refused)
+{
+    bool agreed = false;
+    ncclResult_t rc = swl_group_agree(g, config, refused, &agreed);
+
+    if (!agreed)
+        return rc;
+    SWL_TRY(share_window(g, rc));
+    if (g->topology.nnodes > 1)
+        rc = connect_nodes(g);
+    if (rc == ncclSuccess)
+        rc = start(g);
+    return swl_bootstrap_agree(&g->boot, rc, "connecting");
+}
+
+/* Local: what the exchange itself needs. */
+static ncclResult_t open_group(struct ncclEpGroup *g)
+{
+    void *pinned = NULL;
+
+    g->boot.comm = g->info.comm;
+    g->boot.nranks = g->info.nranks;
+    g->boot.rank = g->info.rank;
+    g->boot.timeout_ns = g->timeout_ns;
+    g->boot.memory = g->tables.memory = &g->memory;
+    SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));
+    g->pinned = pinned;
+    return swl_bootstrap_open(&g->boot);
+}
+
+ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
+                              const struct swl_group_config *config, ncclResult_t refused)
+{
+    struct swl_group_info info = {0};
+    struct ncclEpGroup *g;
+    ncclResult_t rc = read_comm(&info, comm);
+
+    if (rc != ncclSuccess)
+        return refused != ncclSuccess ? refused : rc;
+    g = calloc(1, sizeof(*g));
+    if (!g)
+        return swl_fail(ncclSystemError, "no host memory for a group");
+    g->info = info;
+    g->next_offset = SWL_SHARED_GRANULE;
+    copy_config(g, config);
+    rc = open_group(g);
+    if (rc == ncclSuccess)
+        rc = build(g, config, refused);
+    if (rc != ncclSuccess) {
+        (void)swl_group_release(g);
+        return rc;
+    }
+    swl_log(SWL_LEVEL_INFO,
+            "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
+            " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs, window of %" PRIu64 " bytes",
+            info.nranks, g->topology.nnodes, g->plan.shape.nchannels, g->plan.shape.nrings,
+            g->plan.shape.ring_slots, g->plan.nsms, g->plan.at.bytes);
+    *group_p = g;
+    return ncclSuccess;
+}

@@ -1,0 +1,272 @@
+/* plan.c: channels, rings, roles and shared memory of a group. Layer: src/; owns no memory. */
+#include "src/plan.h"
+
+#include "kernels/block.h"
+#include "src/base/error.h"
+#include "src/base/util.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Warps per channel on its {odd, even} block. The odd block faces the network as a source, the even
+ * one as a gateway; both take a share of the work inside the node. */
+static const struct swl_roles dispatch_nodes = {
+    .count = {[SWL_D_SEND] = {4, 0},
+              [SWL_D_SEND_COORD] = {1, 0},
+              [SWL_D_FORWARD] = {0, 5},
+              [SWL_D_FORWARD_COORD] = {0, 1},
+              [SWL_D_WRITE] = {3, 2},
+              [SWL_D_RECEIVE] = {4, 4}},
+};
+static const struct swl_roles dispatch_node = {
+    .count = {[SWL_D_WRITE] = {6, 6}, [SWL_D_RECEIVE] = {6, 6}},
+};
+static const struct swl_roles combine_nodes = {
+    .count = {[SWL_C_REQUEST] = {1, 0},
+              [SWL_C_SOURCE_COORD] = {1, 0},
+              [SWL_C_SUM] = {7, 3},
+              [SWL_C_GATEWAY] = {0, 5},
+              [SWL_C_GATEWAY_COORD] = {0, 1},
+              [SWL_C_SERVE] = {3, 3}},
+};
+static const struct swl_roles combine_node = {
+    .count = {[SWL_C_SUM] = {8, 8}, [SWL_C_SERVE] = {4, 4}},
+};
+
+static uint32_t warps_of(const struct swl_roles *roles, uint32_t role)
+{
+    return (uint32_t)roles->count[role][0] + roles->count[role][1];
+}
+
+/* Warps of a block: those of the fuller half, or of both halves if they share the block. */
+static uint32_t block_warps(const struct swl_roles *roles)
+{
+    uint32_t odd = 0, even = 0;
+
+    for (uint32_t r = 0; r < SWL_ROLES; r++) {
+        odd += roles->count[r][0];
+        even += roles->count[r][1];
+    }
+    if (roles->halves == 1)
+        return odd + even;
+    return odd > even ? odd : even;
+}
+
+/* Least hint that any rank gave; 0 if none did. */
+static uint32_t least_hint(const struct swl_rank_facts *facts, uint32_t nranks, size_t offset)
+{
+    uint32_t least = 0;
+
+    for (uint32_t r = 0; r < nranks; r++) {
+        uint32_t hint;
+
+        memcpy(&hint, (const char *)&facts[r] + offset, sizeof(hint));
+        if (hint != 0 && (least == 0 || hint < least))
+            least = hint;
+    }
+    return least;
+}
+
+/* SMs for rank r: its cap, and no more than its even part of a device that ranks of one process
+ * share, since all blocks of all of them must be resident together. */
+static ncclResult_t sms_of(const struct swl_rank_facts *facts, uint32_t nranks, uint32_t r,
+                           uint32_t *sms_p)
+{
+    const struct swl_rank_facts *own = &facts[r];
+    uint32_t sharing = 0;
+
+    for (uint32_t i = 0; i < nranks; i++)
+        sharing += facts[i].process == own->process &&
+                   memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
+    *sms_p = (uint32_t)swl_min_u64(own->sm_cap, own->nsms / sharing);
+    if (*sms_p == 0)
+        return swl_fail(ncclInvalidUsage,
+                        "%" PRIu32 " ranks share the device of rank %" PRIu32 ", which has %" PRIu32
+                        " SMs; each rank needs at least one",
+                        sharing, r, own->nsms);
+    return ncclSuccess;
+}
+
+static uint32_t clamp_u32(uint64_t value, uint32_t least, uint32_t most)
+{
+    return value < least ? least : value > most ? most : (uint32_t)value;
+}
+
+/* Largest power of two that is not above `value` (at least 1). */
+static uint32_t floor_pow2(uint32_t value)
+{
+    uint32_t power = 1;
+
+    while (power <= value / 2)
+        power *= 2;
+    return power;
+}
+
+/* Channels: the rank with the fewest SMs decides for all, since rings belong to channels. */
+static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_facts *facts,
+                                  uint32_t *own_sms_p)
+{
+    uint32_t channels = UINT32_MAX, hint, sms = 0;
+
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        SWL_TRY(sms_of(facts, s->nranks, r, &sms));
+        channels = (uint32_t)swl_min_u64(channels, sms / 2);
+        if (r == s->rank)
+            *own_sms_p = sms;
+    }
+    hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, channel_hint));
+    if (hint != 0 && hint < channels)
+        channels = hint;
+    s->nchannels = channels > 0 ? channels : 1;
+    s->nrings = 1;
+    if (s->nnodes > 1)
+        s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1, s->nchannels);
+    hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, qp_hint));
+    if (hint != 0 && hint < s->nrings)
+        s->nrings = hint;
+    return ncclSuccess;
+}
+
+/* Slots of rings and chunks, all powers of two: 32 and 8, less with many nodes or huge rows. */
+static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
+{
+    s->ring_slots = s->nnodes > 16 ? 16 : 32;
+    s->chunk_slots = 8;
+    if (chunk_hint != 0) {
+        s->chunk_slots = SWL_RING_SLOTS_MAX / 2;
+        if (chunk_hint < s->chunk_slots)
+            s->chunk_slots = floor_pow2(chunk_hint);
+        if (s->ring_slots < 2 * s->chunk_slots)
+            s->ring_slots = 2 * s->chunk_slots;
+    }
+    while (s->ring_slots > 4 &&
+           (uint64_t)s->ring_slots * swl_slot_bytes(s) > SWL_NETWORK_RING_BYTES)
+        s->ring_slots /= 2;
+    if (s->chunk_slots > s->ring_slots / 2)
+        s->chunk_slots = s->ring_slots / 2;
+    s->link_slots = s->max_local > 16 ? 4 : 8;
+    while (s->link_slots > 2 &&
+           (uint64_t)s->link_slots * swl_link_slot_bytes(s) > SWL_LINK_RING_BYTES)
+        s->link_slots /= 2;
+    s->fetch_slots = 2;
+}
+
+static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32_t rank)
+{
+    s->nranks = t->nranks;
+    s->nnodes = t->nnodes;
+    s->max_local = t->max_local;
+    s->max_served = t->max_served;
+    s->rank = rank;
+    s->node = t->rank_node[rank];
+    s->local = t->rank_local[rank];
+    s->nlocal = swl_topology_nlocal(t, s->node);
+    s->nserved = swl_topology_served(t, rank, NULL);
+}
+
+/* Threads and shared memory of dispatch or combine; some rank's device may be the smaller one, so
+ * that all ranks refuse together. */
+static ncclResult_t plan_kernel(struct swl_plan_kernel *kernel, const struct swl_plan *plan,
+                                const struct swl_roles *roles, uint32_t halves,
+                                uint64_t shared_bytes)
+{
+    const struct swl_shape *s = &plan->shape;
+    uint32_t warps;
+
+    kernel->roles = *roles;
+    kernel->roles.halves = (uint8_t)halves;
+    warps = block_warps(&kernel->roles);
+    kernel->blocks = s->nchannels * halves;
+    kernel->threads = 32 * warps;
+    kernel->piece_bytes = swl_piece_of(warps, plan->rings_per_block, s->row_bytes, shared_bytes);
+    kernel->shared_bytes = swl_block_of(warps, plan->rings_per_block, kernel->piece_bytes).bytes;
+    if (kernel->piece_bytes == 0 || kernel->shared_bytes > shared_bytes)
+        return swl_fail(ncclInvalidUsage,
+                        "a block of %" PRIu32 " warps and %" PRIu32
+                        " rings needs more than the %" PRIu64
+                        " bytes of shared memory that the smallest device has",
+                        warps, plan->rings_per_block, shared_bytes);
+    return ncclSuccess;
+}
+
+static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap,
+                               uint64_t shared_bytes)
+{
+    const struct swl_shape *s = &plan->shape;
+    const uint64_t chunk_bytes = 4ull * ((uint64_t)s->nranks + swl_route_lists(s));
+    struct swl_plan_kernel *route = &plan->route;
+    uint32_t warps = SWL_ROUTE_WARPS;
+
+    route->blocks = clamp_u32(cap ? cap : SWL_ROUTE_BLOCKS, 1, sms);
+    while (warps > 1 && (uint64_t)route->blocks * warps * chunk_bytes > SWL_ROUTE_SCRATCH_BYTES)
+        warps /= 2;
+    route->threads = 32 * warps;
+    route->shared_bytes = swl_block_of(warps, 1, 0).bytes;
+    if (route->shared_bytes > shared_bytes)
+        return swl_fail(ncclInvalidUsage,
+                        "the route kernel needs %" PRIu64 " bytes of shared memory, the smallest "
+                        "device has %" PRIu64,
+                        route->shared_bytes, shared_bytes);
+    return ncclSuccess;
+}
+
+static void plan_shape(struct swl_shape *s, const struct swl_plan_config *config)
+{
+    s->nexperts = config->nexperts;
+    s->nlocal_experts = (uint32_t)swl_div_up(config->nexperts, s->nranks);
+    s->max_tokens = config->max_tokens;
+    s->max_topk = config->max_topk;
+    s->max_rows = config->recv_rows;
+    s->row_bytes = config->max_token_bytes;
+    s->wire_fp32 = config->wire_fp32;
+    s->start_low = config->start_low;
+}
+
+ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *config,
+                           const struct swl_topology *topology, const struct swl_rank_facts *facts,
+                           uint32_t rank)
+{
+    struct swl_plan p;
+    struct swl_shape *s = &p.shape;
+    const bool nodes = topology->nnodes > 1;
+    const struct swl_roles *dispatch = nodes ? &dispatch_nodes : &dispatch_node;
+    const struct swl_roles *combine = nodes ? &combine_nodes : &combine_node;
+    uint64_t shared = UINT64_MAX, rings;
+    uint32_t sms = 0, halves;
+
+    memset(&p, 0, sizeof(p));
+    plan_place(s, topology, rank);
+    plan_shape(s, config);
+    SWL_TRY(plan_channels(s, facts, &sms));
+    plan_rings(s, least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, chunk_hint)));
+    s->nwriters =
+        s->nchannels * (warps_of(dispatch, SWL_D_FORWARD) + warps_of(dispatch, SWL_D_WRITE));
+    s->ngatherers =
+        s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY));
+    p.at = swl_window_of(s);
+    rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
+    p.rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));
+    for (uint32_t r = 0; r < s->nranks; r++)
+        shared = swl_min_u64(shared, facts[r].shared_bytes);
+    halves = sms >= 2 * s->nchannels ? 2 : 1;
+    SWL_TRY(plan_route(&p, sms, facts[rank].route_cap, shared));
+    SWL_TRY(plan_kernel(&p.dispatch, &p, dispatch, halves, shared));
+    SWL_TRY(plan_kernel(&p.combine, &p, combine, halves, shared));
+    p.nsms = p.dispatch.blocks > p.route.blocks ? p.dispatch.blocks : p.route.blocks;
+    *plan = p;
+    return ncclSuccess;
+}
+
+uint64_t swl_plan_fingerprint(const struct swl_plan *plan, const struct swl_topology *topology,
+                              uint32_t layout)
+{
+    const struct swl_shape *s = &plan->shape;
+    const uint32_t fields[] = {
+        SWL_HANDLE_FORMAT, layout,       s->nranks,         s->nnodes,     s->max_local,
+        s->max_served,     s->nexperts,  s->nlocal_experts, s->max_tokens, s->max_rows,
+        s->nrings,         s->nchannels, s->rank,           s->node,       s->local,
+    };
+    uint64_t hash = swl_hash(SWL_HASH_START, fields, sizeof(fields));
+
+    return swl_hash(hash, topology->rank_node, topology->nranks * sizeof(uint32_t));
+}

@@ -1,0 +1,75 @@
+/* plan.h: the sizes and roles of a group, from what all ranks have told each other.
+ *
+ * Layer: src/, below group. Pure: every rank computes the same shape from the same facts; only the
+ * own place (rank, node, SMs per channel, pieces) differs. Owns no memory. */
+#ifndef SWL_PLAN_H
+#define SWL_PLAN_H
+
+#include "kernels/args.h"
+#include "src/topology.h"
+
+#include <nccl.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SWL_BUILTIN_SMS         16u
+#define SWL_BUILTIN_TIMEOUT_NS  UINT64_C(100000000000)
+#define SWL_ROUTE_BLOCKS        4u
+#define SWL_ROUTE_WARPS         8u
+#define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
+#define SWL_NETWORK_RING_BYTES  (UINT64_C(512) << 10) /* aim for one ring, more for huge rows */
+#define SWL_LINK_RING_BYTES     (UINT64_C(128) << 10)
+
+/* What one rank tells about its device and its hints; 0 in a hint = none. */
+struct swl_rank_facts {
+    uint8_t uuid[16];
+    uint64_t process;
+    uint64_t shared_bytes; /* dynamic shared memory of a block */
+    uint32_t nsms;
+    uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
+    uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */
+    uint32_t channel_hint, qp_hint, chunk_hint;
+};
+
+/* What is equal on all ranks after the agreement. */
+struct swl_plan_config {
+    uint32_t nexperts, max_tokens, recv_rows, max_token_bytes;
+    uint32_t max_topk; /* bound of K, never 0 */
+    bool wire_fp32;
+    uint32_t start_low;
+};
+
+/* One kernel's shape of a launch. */
+struct swl_plan_kernel {
+    struct swl_roles roles; /* route: zero */
+    uint32_t blocks, threads;
+    uint32_t piece_bytes;
+    uint64_t shared_bytes;
+};
+
+struct swl_plan {
+    struct swl_shape shape;
+    struct swl_window at;
+    struct swl_plan_kernel route, dispatch, combine;
+    uint32_t rings_per_block;
+    uint32_t nsms; /* most SMs that one of our kernels takes on this rank */
+};
+
+/* Facts of all ranks, [topology->nranks]. */
+ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *config,
+                           const struct swl_topology *topology, const struct swl_rank_facts *facts,
+                           uint32_t rank);
+
+/* What the bytes of handle memory depend on, besides K, which the kernels compare themselves. */
+uint64_t swl_plan_fingerprint(const struct swl_plan *plan, const struct swl_topology *topology,
+                              uint32_t layout);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

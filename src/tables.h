@@ -1,0 +1,64 @@
+/* tables.h: the private memory of a rank on its device: struct swl_device_group, the tables that it
+ * points to, and the state that the kernels advance.
+ *
+ * Layer: src/, below group. One plain device allocation, owned here. */
+#ifndef SWL_TABLES_H
+#define SWL_TABLES_H
+
+#include "kernels/args.h"
+#include "src/device_memory.h"
+#include "src/gpu.h"
+#include "src/plan.h"
+#include "src/topology.h"
+
+#include <nccl.h>
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SWL_MEMORIES 64u /* shared memories of a group; number 0 stands for "none" */
+
+/* Pinned words between kernels and host. */
+struct swl_pinned {
+    struct swl_fault_record record; /* writer: first faulting lane of a call */
+    uint64_t dropped;               /* writer: last block of a kernel */
+    uint64_t stop;                  /* writer: host, not 0 = kernels give up */
+    uint64_t clears;                /* writer: host; copied into swl_state */
+    uint32_t bits; /* SWL_ASYNC_…; writers: last block of a kernel, host at clear */
+    uint32_t pad;
+};
+
+struct swl_tables {
+    struct swl_device_memory *memory;
+    char *device;
+    uint64_t bytes;
+    const struct swl_device_group *group; /* device address */
+    uint64_t *clears;                     /* device address of swl_state.clears */
+    char **shared;                        /* device address of [SWL_MEMORIES][nlocal] */
+};
+
+struct swl_tables_config {
+    const struct swl_plan *plan;
+    const struct swl_topology *topology;
+    char *window;
+    char *const *peer_window; /* [nlocal] */
+    struct swl_rdma_view net; /* zero on one node */
+    struct swl_pinned *pinned;
+    uint64_t timeout_ns, fingerprint;
+    bool trap;
+};
+
+/* Local: allocate. memory is set by the caller, the rest is zero. */
+ncclResult_t swl_tables_open(struct swl_tables *tables, const struct swl_plan *plan);
+/* Local: fill, through `stream`; blocks the host at most config->timeout_ns. */
+ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_config *config,
+                             cudaStream_t stream);
+ncclResult_t swl_tables_close(struct swl_tables *tables);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
