@@ -1,0 +1,271 @@
+/* ranks.c: the rank launcher: job arithmetic, threads, processes. Layer: tools/support. */
+#include "tools/support/ranks.h"
+
+#include "src/gpu.h"
+#include "tools/support/ranks_run.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEFAULT_TIMEOUT_NS 600000000000ull
+
+static int node_of(const struct swl_job *job, int rank)
+{
+    int first = 0;
+
+    if (job->node_of_rank)
+        return job->node_of_rank[rank];
+    for (int node = 0; node < job->nnodes; node++) {
+        first += job->node_ranks[node];
+        if (rank < first)
+            return node;
+    }
+    return -1;
+}
+
+static uint64_t real_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t job_deadline(const struct swl_job *job)
+{
+    return real_ns() + (job->timeout_ns ? job->timeout_ns : DEFAULT_TIMEOUT_NS);
+}
+
+int swl_ranks_count(const struct swl_job *job)
+{
+    int n = 0;
+
+    for (int node = 0; node < job->nnodes; node++)
+        n += job->node_ranks[node];
+    return n;
+}
+
+int swl_rank_run(struct swl_ranks *all, int rank)
+{
+    const struct swl_job *job = all->job;
+    struct swl_rank r = {.rank = rank, .nranks = all->nranks, .node = node_of(job, rank)};
+    ncclResult_t rc;
+    int result;
+
+    r.device = job->device_of_rank ? job->device_of_rank[rank] : rank;
+    swl_gpu_thread_node_set(r.node);
+    if (swl_gpu_use(r.device) != cudaSuccess) {
+        fprintf(stderr, "ranks: rank %d: there is no device %d\n", rank, r.device);
+        return -1;
+    }
+    rc = ncclCommInitRank(&r.comm, r.nranks, all->id, rank);
+    if (rc != ncclSuccess) {
+        fprintf(stderr, "ranks: rank %d: no communicator: %s\n", rank, ncclGetErrorString(rc));
+        return -1;
+    }
+    result = all->rank_main(&r, all->arg);
+    rc = ncclCommDestroy(r.comm);
+    if (rc != ncclSuccess && result == 0) {
+        fprintf(stderr, "ranks: rank %d: destroy: %s\n", rank, ncclGetErrorString(rc));
+        result = -1;
+    }
+    return result;
+}
+
+/* A rank that was given up must not find its job gone: then `all` is never freed. */
+static void *thread_main(void *arg)
+{
+    struct swl_rank_state *state = arg;
+
+    state->result = swl_rank_run(state->all, state->rank);
+    __atomic_store_n(&state->ended, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* False: the time is over. */
+static bool threads_ended(struct swl_ranks *all, uint64_t deadline)
+{
+    for (int r = 0; r < all->nranks; r++)
+        while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE)) {
+            if (real_ns() > deadline) {
+                fprintf(stderr, "ranks: rank %d has not ended in time\n", r);
+                return false;
+            }
+            usleep(200);
+        }
+    return true;
+}
+
+static int run_threads(struct swl_ranks *all)
+{
+    pthread_t *threads = calloc((size_t)all->nranks, sizeof(*threads));
+    uint64_t deadline = job_deadline(all->job);
+    int started = 0;
+
+    if (!threads || ncclGetUniqueId(&all->id) != ncclSuccess) {
+        free(threads);
+        return -1;
+    }
+    while (started < all->nranks &&
+           pthread_create(&threads[started], NULL, thread_main, &all->ranks[started]) == 0)
+        started++;
+    /* A job with missing ranks, or one out of time, cannot be unwound: end the process. */
+    if (started < all->nranks || !threads_ended(all, deadline)) {
+        fprintf(stderr, "ranks: ending the process, %d of %d ranks had started\n", started,
+                all->nranks);
+        fflush(NULL);
+        _exit(1);
+    }
+    for (int r = 0; r < all->nranks; r++)
+        pthread_join(threads[r], NULL);
+    free(threads);
+    return 0;
+}
+
+/* Rank 0 makes the id; it also serves the others, so it stays until all have ended. */
+static int child_main(struct swl_ranks *all, int rank, uint64_t deadline)
+{
+    int result;
+
+    if (rank == 0) {
+        int ready = ncclGetUniqueId(&all->id) == ncclSuccess ? 1 : -1;
+        __atomic_store_n(&all->id_ready, ready, __ATOMIC_RELEASE);
+    }
+    while (!__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) && real_ns() < deadline)
+        usleep(200);
+    if (__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) != 1)
+        return -1;
+    result = swl_rank_run(all, rank);
+    all->ranks[rank].result = result;
+    __atomic_store_n(&all->ranks[rank].ended, 1, __ATOMIC_RELEASE);
+    for (int r = 0; rank == 0 && r < all->nranks; r++)
+        while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE) && real_ns() < deadline)
+            usleep(200);
+    return result;
+}
+
+/* Note how the child of a rank has ended. */
+static void child_ended(struct swl_ranks *all, int rank, bool normally)
+{
+    if (normally && __atomic_load_n(&all->ranks[rank].ended, __ATOMIC_ACQUIRE))
+        return;
+    fprintf(stderr, "ranks: the process of rank %d ended early\n", rank);
+    all->ranks[rank].result = -1;
+    __atomic_store_n(&all->ranks[rank].ended, 1, __ATOMIC_RELEASE);
+}
+
+/* In the order in which they end; those that do not end in time are killed. */
+static int collect_children(struct swl_ranks *all, pid_t *pids, int started, uint64_t deadline)
+{
+    int left = started, rc = 0, status;
+
+    while (left > 0) {
+        bool late = real_ns() > deadline;
+        for (int r = 0; r < started; r++) {
+            if (pids[r] == 0)
+                continue;
+            if (late) {
+                fprintf(stderr, "ranks: rank %d has not ended in time\n", r);
+                kill(pids[r], SIGKILL);
+                rc = -1;
+            }
+            pid_t done = waitpid(pids[r], &status, late ? 0 : WNOHANG);
+            if (done == 0)
+                continue;
+            child_ended(all, r, done == pids[r] && WIFEXITED(status));
+            pids[r] = 0;
+            left--;
+        }
+        if (!late)
+            usleep(500);
+    }
+    return rc;
+}
+
+/* `all` lies in memory that the children share. */
+static int run_processes(struct swl_ranks *all)
+{
+    uint64_t deadline = job_deadline(all->job);
+    pid_t *pids = calloc((size_t)all->nranks, sizeof(*pids)), parent = getpid();
+    int started = 0, rc;
+
+    if (!pids)
+        return -1;
+    fflush(NULL);
+    for (; started < all->nranks; started++) {
+        pids[started] = fork();
+        if (pids[started] < 0)
+            break;
+        if (pids[started] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            int result = getppid() == parent ? child_main(all, started, deadline) : -1;
+            fflush(NULL);
+            _exit(result == 0 ? 0 : 1);
+        }
+    }
+    if (started < all->nranks) {
+        fprintf(stderr, "ranks: cannot start the process of rank %d\n", started);
+        deadline = 0;
+    }
+    rc = collect_children(all, pids, started, deadline);
+    free(pids);
+    return started < all->nranks ? -1 : rc;
+}
+
+static bool job_ok(const struct swl_job *job)
+{
+    for (int node = 0; node < job->nnodes; node++)
+        if (job->node_ranks[node] < 0)
+            return false;
+    return swl_ranks_count(job) >= 1;
+}
+
+static int run_in_place(struct swl_ranks *all)
+{
+    switch (all->job->place) {
+    case SWL_PLACE_FIBERS:
+        return swl_ranks_run_fibers(all);
+    case SWL_PLACE_THREADS:
+        return run_threads(all);
+    case SWL_PLACE_PROCESSES:
+        return run_processes(all);
+    }
+    return -1;
+}
+
+int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *, void *), void *arg)
+{
+    struct swl_ranks *all;
+    size_t bytes;
+    int rc;
+
+    if (!job_ok(job)) {
+        fprintf(stderr, "ranks: a job has at least one rank\n");
+        return -1;
+    }
+    bytes = sizeof(*all) + (size_t)swl_ranks_count(job) * sizeof(struct swl_rank_state);
+    all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return -1;
+    all->job = job;
+    all->rank_main = rank_main;
+    all->arg = arg;
+    all->nranks = swl_ranks_count(job);
+    all->ranks = (struct swl_rank_state *)(all + 1);
+    for (int r = 0; r < all->nranks; r++) {
+        all->ranks[r].all = all;
+        all->ranks[r].rank = r;
+    }
+    rc = run_in_place(all);
+    for (int r = 0; r < all->nranks && rc == 0; r++)
+        rc = all->ranks[r].result;
+    munmap(all, bytes);
+    return rc;
+}

@@ -1,0 +1,29 @@
+/* ranks_run.h: between ranks.c (all places) and ranks_sim.c, ranks_cuda.c (what they can do). */
+#ifndef SWL_RANKS_RUN_H
+#define SWL_RANKS_RUN_H
+
+#include "tools/support/ranks.h"
+
+struct swl_ranks {
+    const struct swl_job *job;
+    int (*rank_main)(struct swl_rank *, void *);
+    void *arg;
+    int nranks;
+    int id_ready; /* release/acquire: id is valid (1), or cannot be made (-1) */
+    ncclUniqueId id;
+    struct swl_rank_state *ranks; /* [nranks] */
+};
+struct swl_rank_state {
+    struct swl_ranks *all;
+    int rank;
+    int result; /* written by the rank before `ended` */
+    int ended;  /* release/acquire */
+};
+
+/* One rank from communicator to its end: `id` must be ready. */
+int swl_rank_run(struct swl_ranks *all, int rank);
+
+/* All ranks on fibers; sets every result. -1: not possible here, or the emulator found a fault. */
+int swl_ranks_run_fibers(struct swl_ranks *all);
+
+#endif
