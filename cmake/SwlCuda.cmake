@@ -6,6 +6,7 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 target_compile_options(
     swl_flags

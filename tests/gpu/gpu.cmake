@@ -1,0 +1,25 @@
+# Tests of the cuda place. Those of the GPU itself skip without one and say so; the others look at
+# what nvcc made of the kernels and at NCCL's header.
+if(SWL_PLACE STREQUAL cuda)
+    add_library(swl_gpu_cuda_objects OBJECT
+                ${PROJECT_SOURCE_DIR}/src/gpu_cuda.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_fd.c
+                ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c)
+    target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
+
+    swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
+    target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
+    swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
+
+    add_library(gpu_team_check OBJECT ${CMAKE_CURRENT_LIST_DIR}/team_check.cu)
+    set_target_properties(gpu_team_check PROPERTIES CUDA_ARCHITECTURES 90-real)
+
+    add_test(NAME gpu_ptx_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptx_check
+                                        ${CMAKE_CUDA_COMPILER})
+    set_tests_properties(gpu_ptx_check PROPERTIES TIMEOUT 300 LABELS nvcc)
+    add_test(NAME gpu_library_check
+             COMMAND ${CMAKE_CURRENT_LIST_DIR}/library_check $<TARGET_FILE_DIR:nccl_ep>
+                     ${SWL_NCCL_LIBRARY}
+                     ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR})
+    set_tests_properties(gpu_library_check PROPERTIES TIMEOUT 60 LABELS nvcc)
+endif()

@@ -1,0 +1,7 @@
+# Groups, handles and library memory through the public functions.
+if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep)
+    foreach(test calls create destroy failure handle memory)
+        swl_test(group_${test}_test SOURCES group_${test}_test.cc LIBS swl_support nccl_ep
+                 LABELS sim TIMEOUT 300)
+    endforeach()
+endif()

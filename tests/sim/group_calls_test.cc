@@ -1,0 +1,176 @@
+// group_calls_test.cc: updates, dispatches and combines of a group: streams, graphs, handles.
+#include "tests/sim/group_step.h"
+
+namespace
+{
+
+TEST(GroupCalls, StepsAreExact)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1}, {2}, {1, 1}, {2, 2}})
+        on_ranks(nodes, [](swl_rank *rank) {
+            GroupStep s(rank, small_config());
+
+            for (int i = 0; i < 5; i++) {
+                ASSERT_EQ(s.step(), ncclSuccess);
+                s.sync();
+                s.expect_exact();
+            }
+            EXPECT_EQ(s.bits(), 0);
+        });
+}
+
+TEST(GroupCalls, StreamsMayChangeBetweenCalls)
+{
+    on_ranks({1, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        const cudaStream_t first = s.stream;
+        cudaStream_t second;
+
+        ASSERT_EQ(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), cudaSuccess);
+        for (int i = 0; i < 4; i++) {
+            s.stream = first;
+            ASSERT_EQ(s.update(), ncclSuccess);
+            s.stream = second;
+            ASSERT_EQ(s.dispatch(), ncclSuccess);
+            s.stream = first;
+            ASSERT_EQ(s.combine(), ncclSuccess);
+        }
+        s.sync();
+        s.expect_exact();
+        EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
+        EXPECT_EQ(cudaStreamDestroy(second), cudaSuccess);
+    });
+}
+
+TEST(GroupCalls, ReceivedRowsBecomeVisibleToTheHost)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        int64_t rows = 7;
+
+        EXPECT_EQ(swimlaneHandleRecvCount(s.handle, &rows), ncclSuccess);
+        EXPECT_EQ(rows, -1);
+        ASSERT_EQ(s.update(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(swimlaneHandleRecvCount(s.handle, &rows), ncclSuccess);
+        EXPECT_GT(rows, 0);
+        for (int64_t &id : s.ids)
+            id = 0;
+        ASSERT_EQ(s.update(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(swimlaneHandleRecvCount(s.handle, &rows), ncclSuccess);
+        EXPECT_EQ(rows, rank->rank == 0 ? 24 : 0);
+    });
+}
+
+TEST(GroupCalls, CapturedStepsReplayWithOtherIds)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+
+        ASSERT_EQ(s.step(), ncclSuccess); /* eager before */
+        ASSERT_EQ(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        ASSERT_EQ(s.enqueue_update(), ncclSuccess) << swimlaneLastError();
+        ASSERT_EQ(s.dispatch(), ncclSuccess) << swimlaneLastError();
+        ASSERT_EQ(s.combine(), ncclSuccess) << swimlaneLastError();
+        ASSERT_EQ(cudaStreamEndCapture(s.stream, &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+        for (int i = 0; i < 6; i++) {
+            for (int64_t &id : s.ids)
+                id = (id + 3) % 8;
+            if (i == 3) {
+                ASSERT_EQ(s.step(), ncclSuccess); /* eager between */
+            } else {
+                s.copy_ids();
+                ASSERT_EQ(cudaGraphLaunch(exec, s.stream), cudaSuccess);
+            }
+            s.sync();
+            s.expect_exact();
+        }
+        EXPECT_EQ(s.bits(), 0);
+        EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    });
+}
+
+TEST(GroupCalls, CopiedHandleMemoryServesAnotherHandle)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+
+        s.use_memory_of(0); /* the caller's own */
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+        s.move_memory();
+        for (int i = 0; i < 2; i++) { /* no update through the new handle */
+            ASSERT_EQ(s.dispatch(), ncclSuccess) << swimlaneLastError();
+            ASSERT_EQ(s.combine(), ncclSuccess) << swimlaneLastError();
+            s.sync();
+            s.expect_exact();
+        }
+        EXPECT_EQ(s.bits(), 0);
+    });
+}
+
+TEST(GroupCalls, ManyHandlesInterleave)
+{
+    on_ranks({1, 2}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        std::vector<ncclEpHandle_t> handles(5);
+        const ncclEpHandle_t own = s.handle;
+        std::vector<std::vector<int64_t>> ids(handles.size());
+
+        for (size_t i = 0; i < handles.size(); i++) {
+            ASSERT_EQ(
+                ncclEpInitHandle(&handles[i], s.group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
+                ncclSuccess);
+            s.handle = handles[i];
+            for (int64_t &id : s.ids)
+                id = (id + 1) % 8;
+            ids[i] = s.ids;
+            ASSERT_EQ(s.update(), ncclSuccess);
+        }
+        for (size_t i : {4, 0, 2, 2, 1, 3, 0}) {
+            s.handle = handles[i];
+            s.ids = ids[i];
+            ASSERT_EQ(s.dispatch(), ncclSuccess);
+            ASSERT_EQ(s.combine(), ncclSuccess);
+            s.sync();
+            s.expect_exact();
+        }
+        for (ncclEpHandle_t handle : handles)
+            EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
+        s.handle = own;
+    });
+}
+
+TEST(GroupCalls, LibraryMemoryIsReachedDirectly)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{3}, {2, 2}})
+        on_ranks(nodes, [](swl_rank *rank) {
+            GroupStep s(rank, small_config());
+            float *plain = s.d_rows;
+            void *shared = nullptr;
+
+            /* the last rank keeps its plain tensor */
+            ASSERT_EQ(swimlaneMemAlloc(s.group, GroupStep::rows * GroupStep::hidden * 4, &shared),
+                      ncclSuccess);
+            if (rank->rank != rank->nranks - 1)
+                s.d_rows = static_cast<float *>(shared);
+            for (int i = 0; i < 5; i++) {
+                ASSERT_EQ(s.step(), ncclSuccess);
+                s.sync();
+                s.expect_exact();
+            }
+            s.d_rows = plain;
+            EXPECT_EQ(swimlaneMemFree(s.group, shared), ncclSuccess);
+            ASSERT_EQ(s.step(), ncclSuccess);
+            s.sync();
+            s.expect_exact();
+        });
+}
+
+} // namespace

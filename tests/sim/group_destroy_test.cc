@@ -1,0 +1,85 @@
+// group_destroy_test.cc: ends of groups, also with a rank that does not take part.
+#include "tests/sim/group_fixture.h"
+
+#include "src/gpu.h"
+
+namespace
+{
+
+ncclEpGroup_t create(const swl_rank *rank)
+{
+    ncclEpGroupConfig_t config = small_config();
+    ncclEpGroup_t group = nullptr;
+
+    EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
+    return group;
+}
+
+TEST(GroupDestroy, F50OrdersOfDestruction)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        ncclEpGroup_t group = create(rank);
+        ncclEpHandle_t handle = nullptr;
+
+        /* (a) handle, then group */
+        ASSERT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+        /* (b) group with a live handle */
+        group = create(rank);
+        ASSERT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+        EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
+        /* (d) nothing */
+        EXPECT_EQ(ncclEpGroupDestroy(nullptr), ncclSuccess);
+        EXPECT_EQ(ncclEpHandleDestroy(nullptr), ncclSuccess);
+    });
+}
+
+TEST(GroupDestroy, ManyTimesOnOneCommunicator)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        for (int i = 0; i < 30; i++)
+            EXPECT_EQ(ncclEpGroupDestroy(create(rank)), ncclSuccess);
+    });
+}
+
+TEST(GroupDestroy, ALateRankIsWaitedForNoLongerThanTheLimit)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        ncclEpGroup_t group = create(rank);
+
+        if (rank->rank == 1)
+            swl_gpu_sleep_ns(10000000000ull);
+        const uint64_t start = swl_gpu_now_ns();
+        const ncclResult_t rc = ncclEpGroupDestroy(group);
+
+        if (rank->rank == 0) {
+            EXPECT_EQ(rc, ncclSystemError);
+            EXPECT_LT(swl_gpu_now_ns() - start, 5000000000ull);
+            expect_sentence({"2000 ms"});
+        }
+    });
+}
+
+TEST(GroupDestroy, TheDeviceOfTheCallerStays)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        int device = -1;
+        const int other = 1 - rank->device;
+
+        ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
+        ncclEpGroup_t group = create(rank);
+
+        EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+        EXPECT_EQ(device, other);
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+        EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+        EXPECT_EQ(device, other);
+        ASSERT_EQ(cudaSetDevice(rank->device), cudaSuccess);
+    });
+}
+
+} // namespace

@@ -1,0 +1,180 @@
+// group_failure_test.cc: what a failed operation says, refuses and leaves behind.
+#include "tests/sim/group_step.h"
+
+#include "src/gpu.h"
+
+namespace
+{
+
+enum { TIMEOUT = 1, OVERFLOWN = 2, BAD_ID = 4, BAD_HANDLE = 8 };
+
+/* Everybody has failed; then everybody clears, and everything is exact again. */
+void expect_recovery(GroupStep &s, swl_rank *rank, int steps)
+{
+    expect_comm_works(rank); /* a barrier: nobody is in a call */
+    EXPECT_EQ(ncclEpErrorClear(s.group), ncclSuccess);
+    EXPECT_EQ(s.bits(), 0);
+    expect_comm_works(rank);
+    for (int i = 0; i < steps; i++) {
+        ASSERT_EQ(s.step(), ncclSuccess) << swimlaneLastError();
+        s.sync();
+        s.expect_exact();
+        ASSERT_EQ(s.bits(), 0);
+    }
+}
+
+/* What stands behind the colon names no healthy rank. */
+void expect_no_blame(const std::string &sentence)
+{
+    const std::string blame = sentence.substr(sentence.find(" ms):"));
+
+    for (const char *healthy : {"rank 0", "rank 1", "rank 3"})
+        EXPECT_EQ(blame.find(healthy), std::string::npos) << sentence;
+}
+
+TEST(GroupFailure, F65TimeoutSaysWhoAndWhereAndClearRecovers)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}, {1, 3}})
+        on_ranks(nodes, [&](swl_rank *rank) {
+            GroupStep s(rank, small_config());
+            ncclResult_t rc = ncclSuccess;
+
+            for (int i = 0; i < 7; i++) {
+                ASSERT_EQ(s.step(), ncclSuccess);
+                s.sync();
+            }
+            if (rank->rank == 2)
+                swl_gpu_sleep_ns(5000000000ull);
+            for (int i = 0; i < 2 && rc == ncclSuccess; i++) {
+                rc = s.step();
+                s.sync();
+            }
+            EXPECT_EQ(rc, ncclSystemError);
+            EXPECT_TRUE(s.bits() & TIMEOUT);
+            const std::string own = "rank " + std::to_string(rank->rank) + " (";
+
+            expect_sentence({"update call 7", own.c_str(), "gave up after", "limit 2000 ms",
+                             rank->rank == 2 ? "missing this rank" : "rank 2", "ncclEpErrorClear"});
+            expect_no_blame(swimlaneLastError());
+            EXPECT_EQ(s.dispatch(), ncclSystemError);
+            EXPECT_EQ(s.combine(), ncclSystemError);
+            EXPECT_EQ(ncclEpComplete(s.handle, nullptr, s.stream), ncclSuccess);
+            expect_recovery(s, rank, nodes.size() == 2 && nodes[0] == 2 ? 100 : 5);
+        });
+}
+
+TEST(GroupFailure, DestroyWorksInARefusedState)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+
+        if (rank->rank != 1) {
+            ASSERT_EQ(s.step(), ncclSuccess);
+            s.sync();
+            EXPECT_TRUE(s.bits() & TIMEOUT);
+            EXPECT_EQ(s.step(), ncclSystemError);
+        } else {
+            swl_gpu_sleep_ns(3000000000ull);
+        }
+    });
+}
+
+TEST(GroupFailure, OverflowUnderTrapRefusesWithTheNumbers)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        ncclEpGroupConfig_t config = small_config();
+
+        config.max_recv_tokens_per_rank = 16;
+        GroupStep s(rank, config);
+        const std::vector<int64_t> good = s.ids;
+
+        for (int64_t &id : s.ids)
+            id = 0; /* 24 rows for rank 0 */
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        /* the ranks whose rows were dropped see it, or the one that overflows */
+        const int bits = s.bits();
+
+        EXPECT_EQ(bits & ~OVERFLOWN, 0);
+        if (rank->rank == 0) {
+            EXPECT_TRUE(bits & OVERFLOWN);
+        }
+        if (bits & OVERFLOWN) {
+            EXPECT_EQ(s.dispatch(), ncclInvalidUsage);
+            expect_sentence({"dropped", "16", "ncclEpErrorClear"});
+        }
+        s.ids.assign(good.begin(), good.end());
+        for (size_t i = 0; i < s.ids.size(); i++)
+            s.ids[i] = (i < 8 ? 0 : -1);
+        expect_recovery(s, rank, 3);
+    });
+}
+
+TEST(GroupFailure, DropCountsAndGoesOn)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        ncclEpGroupConfig_t config = small_config();
+
+        config.max_recv_tokens_per_rank = 16;
+        config.overflow_policy = NCCL_EP_OVERFLOW_DROP;
+        GroupStep s(rank, config);
+        uint64_t dropped = 0;
+
+        for (int64_t &id : s.ids)
+            id = 0;
+        for (int i = 0; i < 2; i++) {
+            ASSERT_EQ(s.step(), ncclSuccess);
+            s.sync();
+            EXPECT_EQ(s.bits(), 0);
+        }
+        dropped = query(s.group, SWIMLANE_QUERY_ROWS_DROPPED);
+        EXPECT_EQ(dropped, rank->rank == 0 ? 16u : 0u);
+    });
+}
+
+TEST(GroupFailure, IdsBeyondTheExpertsAreFlaggedAndGoOn)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+
+        if (rank->rank == 1)
+            s.ids[3] = 1000;
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+        EXPECT_EQ(s.bits(), rank->rank == 1 ? BAD_ID : 0);
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(ncclEpErrorClear(s.group), ncclSuccess); /* on its own: nothing is out of step */
+        EXPECT_EQ(s.bits(), 0);
+        s.ids[3] = 1;
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+    });
+}
+
+TEST(GroupFailure, ForeignHandleMemoryFailsTheCallOnAllRanks)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+        if (rank->rank == 1)
+            s.use_memory_of(0xff); /* bytes that no update wrote */
+        ASSERT_EQ(s.dispatch(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(s.bits() & BAD_HANDLE, rank->rank == 1 ? BAD_HANDLE : 0);
+        EXPECT_TRUE(s.bits() & (BAD_HANDLE | TIMEOUT));
+        EXPECT_EQ(s.combine(), ncclSystemError);
+        if (rank->rank == 1) {
+            expect_sentence({"handle memory"});
+            s.use_library_memory();
+        }
+        expect_recovery(s, rank, 3);
+    });
+}
+
+} // namespace

@@ -1,0 +1,330 @@
+// Tests of transport/qp.cuh: indices that wrap, full queues, many posters on one queue.
+#include "tests/sim/nic_fixture.h"
+
+#include <stdlib.h>
+
+namespace
+{
+
+struct job {
+    nic_world *w;
+    uint32_t posters; // of the shared queue
+    uint32_t each;    // WRITEs of one poster
+    uint32_t batch;   // WRITEs before an add and a ring
+    uint32_t lanes;   // posters of one warp
+};
+
+uint32_t failures;
+
+void failed()
+{
+    __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
+}
+
+struct wait_at here(uint32_t channel)
+{
+    return {SWL_FAULT_QUEUE, SWL_WARP_NONE, channel, 1};
+}
+
+// ---- one warp ----
+
+// Rounds of three WRITEs and an add, no ring but those of a full queue; the last ring is the flush's.
+void post_many(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
+    struct swl_qp *qp = &me.qps[0];
+
+    if (lane_id() != 0)
+        return;
+    for (uint32_t i = 0; i < j->each; i++) {
+        uint32_t value[2] = {i, ~i};
+        bool ok = qp_write_inline(qp, &me.watch, here(0), value, 8, peer.data_at(16ull * i),
+                                  peer.payload.rkey) &&
+                  qp_write(qp, &me.watch, here(0), me.data(16ull * i), me.payload.lkey,
+                           peer.data_at(16ull * i + 8), peer.payload.rkey, 8) &&
+                  qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
+
+        if (!ok) {
+            failed();
+            return;
+        }
+        if (j->batch && i % j->batch == 0)
+            qp_ring(qp);
+    }
+    if (!qp_flush(qp, &me.watch, here(0)) || qp->done != qp->reserved)
+        failed();
+}
+
+void wrap(nic_world &w)
+{
+    job j = {&w, 1, 100, 3, 1};
+
+    failures = 0;
+    for (uint32_t i = 0; i < j.each; i++)
+        memset(w.rank[0].data(16 * i), static_cast<int>(i + 1), 8);
+    nic_grids(j, post_many, nullptr);
+    EXPECT_EQ(failures, 0u);
+    EXPECT_EQ(*w.rank[1].word(0), 100u);
+    EXPECT_EQ(w.rank[0].qps[0].done, w.options.first_index + 300);
+    for (uint32_t i = 0; i < j.each; i++) {
+        uint32_t value[2];
+
+        memcpy(value, w.rank[1].data(16 * i), 8);
+        EXPECT_EQ(value[0], i);
+        EXPECT_EQ(value[1], ~i);
+        EXPECT_EQ(*w.rank[1].data(16 * i + 8), static_cast<uint8_t>(i + 1));
+    }
+    EXPECT_EQ(nic_stats(0).entries, 300u);
+    EXPECT_EQ(nic_stats(0).bad_doorbells, 0u);
+}
+
+void never_rung(nic_world &w)
+{
+    job j = {&w, 1, 100, 0, 1};
+
+    failures = 0;
+    nic_grids(j, post_many, nullptr);
+    EXPECT_EQ(failures, 0u);
+    EXPECT_EQ(*w.rank[1].word(0), 100u);
+}
+
+// Posting tells nobody: nothing arrives before a ring.
+void post_only(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
+
+    if (lane_id() == 0 &&
+        !qp_add(&me.qps[0], &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1))
+        failed();
+}
+
+void ring_only(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+
+    if (lane_id() == 0)
+        qp_ring(&j->w->rank[0].qps[0]);
+}
+
+void ring_later(nic_world &w)
+{
+    job j = {&w, 1, 1, 0, 1};
+
+    failures = 0;
+    for (int i = 0; i < 5; i++)
+        nic_grids(j, post_only, nullptr);
+    nic_sleep(100000);
+    EXPECT_EQ(*w.rank[1].word(0), 0u);
+    nic_grids(j, ring_only, nullptr);
+    nic_sleep(100000);
+    EXPECT_EQ(*w.rank[1].word(0), 5u);
+    EXPECT_EQ(nic_stats(0).doorbells, 1u);
+    nic_grids(j, ring_only, nullptr); /* nothing new: no doorbell */
+    nic_sleep(100000);
+    EXPECT_EQ(nic_stats(0).doorbells, 1u);
+    EXPECT_EQ(failures, 0u);
+}
+
+// ---- many lanes ----
+
+uint64_t record_of(uint32_t poster, uint32_t i)
+{
+    return static_cast<uint64_t>(poster + 1) << 32 | (i + 1);
+}
+
+// qp_shared_write with time between its steps, in which others may overtake.
+bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_t poster)
+{
+    struct swl_qp *qp = &me.qps[0];
+    struct swl_wqe e;
+    uint64_t index;
+
+    if (!qp_shared_reserve(qp, &me.watch, here(poster), &index))
+        return false;
+    for (uint32_t i = 0; i < 4 + poster; i++)
+        (void)read_in_gpu(&me.watch.claimed[0]);
+    swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn,
+                 {reinterpret_cast<uint64_t>(me.data(at)), me.payload.lkey, 8},
+                 {peer.data_at(at), peer.payload.rkey});
+    qp_put(qp, index, &e);
+    return qp_shared_commit(qp, &me.watch, here(poster), index);
+}
+
+void post_shared(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
+    struct swl_qp *qp = &me.qps[0];
+    uint32_t poster =
+        static_cast<uint32_t>(block_id()) * j->lanes + static_cast<uint32_t>(lane_id());
+
+    if (static_cast<uint32_t>(lane_id()) >= j->lanes)
+        return;
+    for (uint32_t i = 0; i < j->each; i++) {
+        uint64_t at = 8ull * (poster * j->each + i);
+        uint64_t record = record_of(poster, i);
+        bool ok;
+
+        memcpy(me.data(at), &record, 8); /* only this lane touches these bytes */
+        if (poster % 2)
+            ok = write_slowly(me, peer, at, poster);
+        else
+            ok = qp_shared_write(qp, &me.watch, here(poster), me.data(at), me.payload.lkey,
+                                 peer.data_at(at), peer.payload.rkey, 8);
+        if (!ok) {
+            failed();
+            return;
+        }
+        if ((i + 1) % j->batch != 0)
+            continue;
+        if (!qp_shared_add(qp, &me.watch, here(poster), peer.word_at(poster), peer.signal.rkey,
+                           j->batch)) {
+            failed();
+            return;
+        }
+        qp_shared_ring(qp);
+    }
+    if (!qp_shared_flush(qp, &me.watch, here(poster)))
+        failed();
+}
+
+// One lane for each poster: every add covers the poster's earlier WRITEs.
+void watch_shared(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[1];
+    uint32_t poster = static_cast<uint32_t>(lane_id());
+
+    if (poster >= j->posters)
+        return;
+    for (uint64_t seen = 0, checked = 0; checked < j->each;) {
+        seen = read_from_nic(me.word(poster));
+        for (; checked < seen; checked++) {
+            uint64_t record;
+
+            memcpy(&record, me.data(8 * (poster * j->each + checked)), 8);
+            if (record != record_of(poster, static_cast<uint32_t>(checked)))
+                failed();
+        }
+        if (checked < j->each &&
+            !wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, poster, 0}, j->each, seen,
+                        SWL_PAUSE("test: records", static_cast<int>(poster), 0))) {
+            failed();
+            return;
+        }
+    }
+}
+
+uint32_t shared_posters, shared_each;
+
+void share(nic_world &w)
+{
+    /* half of the posters are lanes of one warp, the others blocks of their own */
+    job j = {&w, shared_posters, shared_each, 8, shared_posters % 4 == 0 ? 2u : 1u};
+    uint64_t entries = static_cast<uint64_t>(j.posters) * (j.each + j.each / j.batch);
+
+    failures = 0;
+    nic_grids(j, post_shared, watch_shared, 32, static_cast<int>(j.posters / j.lanes));
+    EXPECT_EQ(failures, 0u);
+    for (uint32_t p = 0; p < j.posters; p++)
+        EXPECT_EQ(*w.rank[1].word(p), j.each);
+    EXPECT_EQ(nic_stats(0).entries, entries);
+    EXPECT_EQ(nic_stats(0).completions, entries);
+    EXPECT_EQ(nic_stats(0).bad_doorbells, 0u);
+    EXPECT_EQ(nic_stats(0).errors, 0u);
+    EXPECT_EQ(w.rank[0].qps[0].done, w.options.first_index + entries);
+    EXPECT_EQ(w.rank[0].qps[0].ready, w.rank[0].qps[0].reserved);
+    EXPECT_EQ(w.rank[0].qps[0].ringing, 0u);
+}
+
+void share_after_error(nic_world &w)
+{
+    job j = {&w, 4, 200, 8, 1};
+
+    failures = 0;
+    ASSERT_EQ(swl_soft_faults_set(0, "error=100/access"), ncclSuccess);
+    nic_grids(j, post_shared, nullptr, 32, 4);
+    EXPECT_EQ(failures, 4u);
+    EXPECT_EQ(w.rank[0].record.valid, 1u);
+    EXPECT_EQ(w.rank[0].record.kind, static_cast<uint32_t>(SWL_FAULT_COMPLETION));
+}
+
+} // namespace
+
+TEST(Qp, IndicesWrapAtEveryWidth)
+{
+    for (uint64_t first : {0ull, (1ull << 15) - 3, (1ull << 16) - 3, (1ull << 31) - 3,
+                           (1ull << 32) - 3, (1ull << 48) - 100})
+        for (uint32_t depth : {2u, 8u, 128u}) {
+            nic_options o;
+
+            SCOPED_TRACE(::testing::Message() << "first " << first << " depth " << depth);
+            o.first_index = first;
+            o.depth = depth;
+            nic_run(first % 5, o, wrap);
+        }
+}
+
+TEST(Qp, DeepestQueueWraps)
+{
+    nic_options o;
+
+    o.first_index = 65500;
+    o.depth = 32768;
+    nic_run(1, o, wrap);
+}
+
+TEST(Qp, FullQueueIsRungByThePoster)
+{
+    nic_options o;
+
+    o.depth = 4;
+    for (uint64_t seed = 0; seed < 4; seed++)
+        nic_run(seed, o, never_rung);
+}
+
+TEST(Qp, NothingIsSentBeforeTheRing)
+{
+    nic_run(0, nic_options(), ring_later);
+}
+
+// F-13; the full form with SWL_LONG_TESTS=1.
+TEST(Qp, F13PostersOfOneQueueLoseTearAndReorderNothing)
+{
+    bool full = getenv("SWL_LONG_TESTS") != nullptr;
+
+    for (uint32_t posters = 2; posters <= 8; posters++)
+        for (uint64_t seed = 0; seed < (full ? 4 : 2); seed++) {
+            nic_options o;
+
+            SCOPED_TRACE(posters);
+            o.depth = 128;
+            o.first_index = 65536 - 50;
+            o.timeout_ns = 100000000000ull;
+            shared_posters = posters;
+            shared_each = full ? 10000 : 400;
+            nic_run(seed, o, share);
+        }
+}
+
+// Short runs, so that the last doorbell matters: nobody comes after it and covers it.
+TEST(Qp, LastDoorbellOfManyPostersIsNeverLost)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        nic_options o;
+
+        o.preempt_per_1000 = 200;
+        o.depth = 16;
+        shared_posters = 2 + static_cast<uint32_t>(seed % 7);
+        shared_each = 8;
+        nic_run(seed, o, share);
+    }
+}
+
+TEST(Qp, PostersOfOneQueueAllEndAfterAnError)
+{
+    for (uint64_t seed = 0; seed < 6; seed++)
+        nic_run(seed, nic_options(), share_after_error);
+}

@@ -1,0 +1,223 @@
+// Tests of transport/rdma.c: the collective creation of every rank's network.
+#include "sim/simt.h"
+#include "src/base/error.h"
+#include "src/gpu.h"
+#include "transport/qp_view.h"
+#include "transport/rdma.h"
+#include "transport/soft/soft.h"
+#include "transport/wqe.h"
+
+#include <gtest/gtest.h>
+#include <string.h>
+#include <vector>
+
+namespace
+{
+
+const uint32_t nranks = 4;
+const uint64_t signal_bytes = 4096, window_bytes = 65536;
+
+// An all-gather between host fibers. Words are atomic: fibers of different GPUs are not ordered.
+struct meeting {
+    uint8_t bytes[65536];
+    uint32_t arrived, left;
+    uint64_t round;
+};
+meeting meet;
+
+bool next_round(void *arg)
+{
+    return __atomic_load_n(&meet.round, __ATOMIC_ACQUIRE) != *static_cast<uint64_t *>(arg);
+}
+
+bool all_left(void *)
+{
+    return __atomic_load_n(&meet.left, __ATOMIC_ACQUIRE) == 0;
+}
+
+ncclResult_t allgather(void *context, const void *mine, void *all, size_t each)
+{
+    uint32_t rank = *static_cast<const uint32_t *>(context);
+    uint64_t round;
+
+    if (each * nranks > sizeof(meet.bytes))
+        return ncclInternalError;
+    simt_park(SIMT_WHY("test: the last exchange is read", 0, 0), all_left, nullptr, UINT64_MAX);
+    round = __atomic_load_n(&meet.round, __ATOMIC_ACQUIRE);
+    memcpy(meet.bytes + rank * each, mine, each);
+    if (__atomic_add_fetch(&meet.arrived, 1, __ATOMIC_ACQ_REL) == nranks) {
+        meet.arrived = 0;
+        __atomic_store_n(&meet.left, nranks, __ATOMIC_RELEASE);
+        __atomic_add_fetch(&meet.round, 1, __ATOMIC_ACQ_REL);
+    }
+    if (!simt_park(SIMT_WHY("test: exchange", 0, 0), next_round, &round,
+                   simt_now_ns() + 1000000000ull))
+        return ncclSystemError;
+    memcpy(all, meet.bytes, each * nranks);
+    __atomic_sub_fetch(&meet.left, 1, __ATOMIC_ACQ_REL);
+    return ncclSuccess;
+}
+
+struct rank_result {
+    ncclResult_t created, destroyed;
+    std::string text, name;
+    uint64_t bytes, sum;
+};
+rank_result results[nranks];
+
+struct scenario {
+    const char *what;
+    bool links;        // full mesh of two links a pair, else none
+    uint32_t odd_rank; // does it differently
+    void (*change)(struct swl_rdma_config *config, struct swl_rdma_link *links);
+    bool traffic;
+};
+const scenario *now;
+
+// Post one add on every link, by hand: word `rank` of the peer grows by 1 + rank.
+void post(const struct swl_rdma_view *v, uint32_t rank)
+{
+    for (uint32_t i = 0; i < v->nlinks; i++) {
+        struct swl_qp *qp = &v->qps[i];
+        struct swl_wqe e;
+
+        swl_wqe_fetch_add(&e, qp->reserved, qp->qpn, 1 + rank, {qp->sink, qp->sink_lkey, 8},
+                          {v->remotes[i].base + 8 * rank, v->remotes[i].signal_rkey});
+        memcpy(qp->sq, &e, sizeof(e));
+        qp->reserved = qp->ready = qp->rung = qp->reserved + 1;
+        __atomic_store_n(&qp->dbr[SWL_DBR_SEND], swl_dbr_value(qp->ready), __ATOMIC_RELEASE);
+        __atomic_store_n(qp->doorbell, swl_doorbell_value(qp->ready, qp->qpn), __ATOMIC_RELEASE);
+    }
+}
+
+bool never(void *)
+{
+    return false;
+}
+
+void rank_main(void *arg)
+{
+    uint32_t rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(arg));
+    std::vector<struct swl_rdma_link> links;
+    struct swl_rdma_config c = {};
+    struct swl_rdma *rdma = nullptr;
+    uint64_t *window = nullptr;
+    rank_result &out = results[rank];
+
+    ASSERT_EQ(swl_gpu_use(static_cast<int>(rank)), cudaSuccess);
+    ASSERT_EQ(swl_gpu_malloc(reinterpret_cast<void **>(&window), window_bytes), cudaSuccess);
+    memset(window, 0, window_bytes);
+    for (uint32_t p = 0; now->links && p < nranks; p++)
+        for (uint64_t k = 0; k < 2; k++)
+            if (p != rank)
+                links.push_back({p, 100 + k});
+    c.rank = rank;
+    c.nranks = nranks;
+    c.device = static_cast<int>(rank);
+    c.links = links.data();
+    c.nlinks = static_cast<uint32_t>(links.size());
+    c.window = window;
+    c.signal_bytes = signal_bytes;
+    c.window_bytes = window_bytes;
+    c.timeout_ns = 1000000000ull;
+    c.allgather = allgather;
+    c.context = &rank;
+    if (rank == now->odd_rank && now->change)
+        now->change(&c, links.data());
+    out = rank_result();
+    out.created = swl_rdma_create(&rdma, &c);
+    out.text = swl_last_error();
+    if (out.created == ncclSuccess) {
+        out.name = swl_rdma_name(rdma);
+        out.bytes = swl_rdma_device_bytes(rdma);
+        EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
+        EXPECT_EQ(swl_rdma_view(rdma)->nlinks, c.nlinks);
+        if (now->traffic)
+            post(swl_rdma_view(rdma), rank);
+        simt_park(SIMT_WHY("test: traffic", 0, 0), never, nullptr, simt_now_ns() + 1000000);
+        for (uint32_t i = 0; i < nranks; i++)
+            out.sum += __atomic_load_n(&window[i], __ATOMIC_ACQUIRE);
+        EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
+        out.destroyed = swl_rdma_destroy(rdma);
+    }
+    EXPECT_EQ(swl_gpu_free(window), cudaSuccess);
+}
+
+void run(const scenario &s)
+{
+    struct swl_soft_stats stats;
+
+    SCOPED_TRACE(s.what);
+    now = &s;
+    memset(&meet, 0, sizeof(meet));
+    for (uint32_t r = 0; r < nranks; r++)
+        simt_fiber("rdma test", static_cast<int>(r), static_cast<int>(r), rank_main,
+                   reinterpret_cast<void *>(static_cast<uintptr_t>(r)));
+    EXPECT_EQ(simt_run(), 0);
+    EXPECT_FALSE(swl_soft_stats_get(SWL_SOFT_ALL_RANKS, &stats)) << "a NIC is left over";
+}
+
+void wrong_key(struct swl_rdma_config *, struct swl_rdma_link *links)
+{
+    links[1].key = 7;
+}
+
+void no_window(struct swl_rdma_config *c, struct swl_rdma_link *)
+{
+    c->window = nullptr;
+}
+
+void odd_depth(struct swl_rdma_config *c, struct swl_rdma_link *)
+{
+    c->queue_depth = 100;
+}
+
+void bad_peer(struct swl_rdma_config *, struct swl_rdma_link *links)
+{
+    links[0].peer = nranks;
+}
+
+} // namespace
+
+TEST(Rdma, MeshIsConnectedAndCarriesTraffic)
+{
+    run({"mesh", true, 99, nullptr, true});
+    for (uint32_t r = 0; r < nranks; r++) {
+        EXPECT_EQ(results[r].created, ncclSuccess) << results[r].text;
+        EXPECT_EQ(results[r].destroyed, ncclSuccess);
+        EXPECT_EQ(results[r].name, "soft");
+        EXPECT_GT(results[r].bytes, 6u * 256 * 64);
+        EXPECT_EQ(results[r].sum, 2u * (10 - (1 + r)));
+    }
+}
+
+TEST(Rdma, NobodyNeedsANetwork)
+{
+    run({"none", false, 99, nullptr, false});
+    for (uint32_t r = 0; r < nranks; r++) {
+        EXPECT_EQ(results[r].created, ncclSuccess);
+        EXPECT_EQ(results[r].name, "none");
+        EXPECT_EQ(results[r].bytes, 0u);
+    }
+}
+
+TEST(Rdma, OneRankWithAnErrorEndsAllRanksWithASentence)
+{
+    const struct {
+        const char *what;
+        void (*change)(struct swl_rdma_config *, struct swl_rdma_link *);
+        ncclResult_t own;
+    } cases[] = {{"no window", no_window, ncclInvalidArgument},
+                 {"odd depth", odd_depth, ncclInvalidArgument},
+                 {"peer out of range", bad_peer, ncclInvalidArgument},
+                 {"key that the peer does not have", wrong_key, ncclInvalidUsage}};
+
+    for (const auto &c : cases) {
+        run({c.what, true, 1, c.change, false});
+        for (uint32_t r = 0; r < nranks; r++) {
+            EXPECT_NE(results[r].created, ncclSuccess) << c.what << " rank " << r;
+            EXPECT_NE(results[r].text, "") << c.what << " rank " << r;
+        }
+        EXPECT_EQ(results[1].created, c.own) << results[1].text;
+    }
+}

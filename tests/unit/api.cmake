@@ -1,0 +1,34 @@
+# Tests of the base, of the public functions and of their checks, against a fake device and a fake
+# group; of the library file; of headers and includes.
+add_library(fake_place OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_place.cc")
+target_link_libraries(fake_place PRIVATE swl_flags swl_place GTest::gtest)
+foreach(test error options api_group api_handle api_data tensor)
+    swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base swl_api fake_place LABELS unit)
+endforeach()
+
+add_executable(options_doc "${CMAKE_CURRENT_LIST_DIR}/options_doc.cc")
+target_link_libraries(options_doc PRIVATE swl_flags swl_base swl_api fake_place GTest::gtest)
+add_test(NAME options_doc COMMAND options_doc "${PROJECT_SOURCE_DIR}/docs/tuning.md")
+set_tests_properties(options_doc PROPERTIES LABELS unit TIMEOUT 60)
+
+swl_test(abi_test SOURCES abi_test.cc LIBS swl_place LABELS unit
+         ENV "SWL_TEST_LIBRARY=$<TARGET_FILE:nccl_ep>")
+add_dependencies(abi_test nccl_ep)
+add_executable(abi_load "${CMAKE_CURRENT_LIST_DIR}/abi_load.c")
+target_link_libraries(abi_load PRIVATE swl_flags)
+add_test(NAME abi_check
+         COMMAND "${CMAKE_CURRENT_LIST_DIR}/abi_check.sh" $<TARGET_FILE:nccl_ep>
+                 $<TARGET_FILE:nccl_ep_static> $<TARGET_FILE:abi_load> ${SWL_PLACE})
+add_test(NAME include_rules COMMAND "${CMAKE_CURRENT_LIST_DIR}/include_rules.sh")
+
+# The real CUDA and NCCL headers and nvcc, where this machine has them, in every place.
+find_program(SWL_NVCC nvcc HINTS /usr/local/cuda/bin)
+find_path(SWL_CUDA_HEADERS nccl.h HINTS /usr/local/cuda/include)
+if(NOT EXISTS "${SWL_CUDA_HEADERS}/cuda.h" OR NOT EXISTS "${SWL_CUDA_HEADERS}/cuda_runtime.h")
+    set(SWL_CUDA_HEADERS SWL_CUDA_HEADERS-NOTFOUND)
+endif()
+add_test(NAME headers_alone
+         COMMAND "${CMAKE_CURRENT_LIST_DIR}/headers_alone.sh"
+                 "$<$<BOOL:${SWL_CUDA_HEADERS}>:${SWL_CUDA_HEADERS}>"
+                 "$<$<BOOL:${SWL_NVCC}>:${SWL_NVCC}>")
+set_tests_properties(abi_check include_rules headers_alone PROPERTIES LABELS unit TIMEOUT 300)

@@ -1,0 +1,9 @@
+# Pure parts of groups: who serves whom, sizes and roles, sentences of faults.
+if(SWL_PLACE STREQUAL sim)
+    set(core "${PROJECT_SOURCE_DIR}/src")
+    swl_test(topology_test SOURCES topology_test.cc ${core}/topology.c LIBS swl_base swl_sim
+             LABELS unit)
+    swl_test(plan_test SOURCES plan_test.cc ${core}/plan.c ${core}/topology.c LIBS swl_base swl_sim
+             LABELS unit)
+    swl_test(fault_test SOURCES fault_test.cc ${core}/fault.c LIBS swl_place LABELS unit)
+endif()

@@ -1,0 +1,101 @@
+// fault_test.cc: the sentence of a fault record.
+#include "src/fault.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace
+{
+
+swl_fault_record sample()
+{
+    swl_fault_record r = {};
+
+    r.kind = SWL_FAULT_LINK_ARRIVAL;
+    r.role = SWL_WARP_RECEIVER;
+    r.channel = 3;
+    r.peer = 2;
+    r.op = SWL_OP_DISPATCH;
+    r.expected = 40;
+    r.seen = 17;
+    r.call = 7;
+    r.waited_ns = 2000000000;
+    return r;
+}
+
+std::string text_of(const swl_fault_record &r, uint64_t limit_ns = 2000000000)
+{
+    char text[400];
+
+    swl_fault_text(&r, 1, limit_ns, text, sizeof(text));
+    return text;
+}
+
+TEST(FaultText, F65NamesEverythingThatHelps)
+{
+    EXPECT_EQ(text_of(sample()),
+              "dispatch call 7: rank 1 (dispatch receiver, channel 3) gave up after 2000 ms (limit "
+              "2000 ms): rank 2 has not delivered all rows, expected 40, seen 17");
+}
+
+TEST(FaultText, ShortLimitsAreInMicroseconds)
+{
+    swl_fault_record r = sample();
+
+    r.waited_ns = 1500000;
+    EXPECT_NE(text_of(r, 1500000).find("after 1500 us (limit 1500 us)"), std::string::npos);
+}
+
+TEST(FaultText, LastEntryOfThePeerIsAdded)
+{
+    swl_fault_record r = sample();
+
+    r.peer_entry = (uint64_t)1 << 48 | 6;
+    EXPECT_NE(text_of(r).find("entering call 6"), std::string::npos);
+}
+
+TEST(FaultText, PositionsAreShownWithoutGeneration)
+{
+    swl_fault_record r = sample();
+
+    r.expected = (uint64_t)1 << 48 | 7;
+    r.seen = (uint64_t)1 << 48 | 6;
+    EXPECT_NE(text_of(r).find("expected 7, seen 6"), std::string::npos);
+}
+
+TEST(FaultText, RanksThatWereToldNameTheMissingRank)
+{
+    swl_fault_record r = sample();
+
+    r.kind = SWL_FAULT_POISON;
+    EXPECT_NE(text_of(r).find("another rank gave up before, missing rank 2"), std::string::npos);
+    r.peer = 1;
+    EXPECT_NE(text_of(r).find("missing this rank"), std::string::npos);
+}
+
+TEST(FaultText, UnknownNumbersAreSurvived)
+{
+    swl_fault_record r = sample();
+
+    r.kind = r.role = r.op = 12345;
+    r.peer = SWL_NO_PEER;
+    EXPECT_NE(text_of(r).find("unknown"), std::string::npos);
+}
+
+TEST(FaultText, EveryKindAndRoleFits)
+{
+    for (uint32_t kind = 0; kind < SWL_FAULT_KINDS; kind++)
+        for (uint32_t role = 0; role < SWL_WARP_ROLE_KINDS; role++) {
+            swl_fault_record r = sample();
+
+            r.kind = kind;
+            r.role = role;
+            r.expected = r.seen = r.call = r.waited_ns = UINT64_MAX;
+            r.channel = r.peer = 4294967294u;
+            r.peer_entry = UINT64_MAX;
+            EXPECT_LT(text_of(r, UINT64_MAX).size(), 399u);
+        }
+}
+
+} // namespace

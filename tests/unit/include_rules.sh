@@ -1,0 +1,59 @@
+#!/bin/bash
+# include_rules.sh: which folder may include which, as in docs/architecture.md. Quoted includes only;
+# a name without a folder is a header that the include path chooses (device.h and the like).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+
+# folder of the including file -> pattern of what it may name
+rules='
+include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
+src/base       ^(src/base/|src/gpu\.h$)
+src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|rdma)\.h$)
+kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h)$)
+transport      ^(src/base/|src/gpu\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
+sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
+plugin         ^(plugin/|nccl_ep|swimlane)
+tools/support  ^(tools/support/|src/gpu\.h$|src/base/)
+tools          ^(tools/|src/gpu\.h$|src/base/|transport/nic\.h$)
+'
+# The one file of each folder that exists for the emulator only.
+emulator_files='transport/soft/engine.cc tools/support/ranks_sim.c'
+
+failures=0
+while read -r folder allowed; do
+    [ -n "$folder" ] && [ -d "$folder" ] || continue
+    while IFS=: read -r file name; do
+        case $folder in
+        src) [[ $file == src/base/* ]] && continue ;;
+        tools) [[ $file == tools/support/* ]] && continue ;;
+        esac
+        [[ " $emulator_files " == *" $file "* && $name == sim/simt.h ]] && continue
+        if ! [[ $name =~ $allowed ]]; then
+            echo "include_rules: $file must not include \"$name\"" >&2
+            failures=$((failures + 1))
+        fi
+    done < <(grep -rHoE '^ *# *include *"[^"]+"' --include='*.[ch]' --include='*.cc' --include='*.cu' \
+        --include='*.cuh' "$folder" | sed -E 's/: *# *include *"([^"]+)"/:\1/')
+done <<<"$rules"
+
+# Kernels are free of conditionals; only the two device.h differ between GPU and emulator.
+while read -r line; do
+    echo "include_rules: preprocessor conditional in $line" >&2
+    failures=$((failures + 1))
+done < <(grep -nE '^ *# *(if|ifdef|ifndef|elif)\b' kernels/*.cu kernels/*.cuh transport/*.cuh 2>/dev/null)
+
+# Shared headers (C and CUDA) include standard headers and each other only.
+for header in kernels/{layout,args,block,fault,launch}.h transport/{wqe,qp_view,rdma_view}.h; do
+    [ -f "$header" ] || continue
+    while read -r name; do
+        case $name in
+        '<stdint.h>' | '<stddef.h>' | '<assert.h>' | '<stdbool.h>' | '<string.h>') ;;
+        '"kernels/'* | '"transport/'*.h'"') ;;
+        *)
+            echo "include_rules: shared header $header must not include $name" >&2
+            failures=$((failures + 1))
+            ;;
+        esac
+    done < <(sed -nE 's/^ *# *include *([<"][^>"]+[>"]).*/\1/p' "$header")
+done
+exit $((failures > 0))

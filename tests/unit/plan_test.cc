@@ -1,0 +1,285 @@
+// plan_test.cc: channels, rings, roles and shared memory of a group.
+#include "kernels/block.h"
+#include "src/base/error.h"
+#include "src/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace
+{
+
+struct Job {
+    swl_topology topology = {};
+    std::vector<swl_rank_facts> facts;
+    swl_plan_config config = {};
+    std::vector<swl_plan> plans;
+
+    // nodes of these sizes, each rank on a device of its own with `nsms` SMs
+    explicit Job(const std::vector<int> &nodes, uint32_t sm_cap = 16, uint32_t nsms = 24)
+    {
+        std::vector<uint64_t> keys;
+
+        for (size_t m = 0; m < nodes.size(); m++)
+            keys.insert(keys.end(), (size_t)nodes[m], m);
+        EXPECT_EQ(swl_topology_make(&topology, keys.data(), (uint32_t)keys.size()), ncclSuccess);
+        facts.resize(keys.size());
+        for (size_t r = 0; r < facts.size(); r++) {
+            facts[r].uuid[0] = (uint8_t)r;
+            facts[r].uuid[1] = (uint8_t)(r >> 8);
+            facts[r].process = 1;
+            facts[r].nsms = nsms;
+            facts[r].sm_cap = sm_cap;
+            facts[r].shared_bytes = 227 << 10;
+        }
+        config.nexperts = 256;
+        config.max_tokens = 4096;
+        config.recv_rows = 4096 * 2;
+        config.max_token_bytes = 14336;
+        config.max_topk = 8;
+    }
+    ~Job()
+    {
+        swl_topology_free(&topology);
+    }
+    Job(const Job &) = delete;
+    Job &operator=(const Job &) = delete;
+
+    ncclResult_t make()
+    {
+        ncclResult_t rc = ncclSuccess;
+
+        plans.assign(facts.size(), swl_plan{});
+        for (uint32_t r = 0; r < facts.size() && rc == ncclSuccess; r++)
+            rc = swl_plan_make(&plans[r], &config, &topology, facts.data(), r);
+        return rc;
+    }
+    const swl_shape &shape(size_t rank = 0) const
+    {
+        return plans[rank].shape;
+    }
+};
+
+uint32_t warps(const swl_roles &roles, int half)
+{
+    uint32_t n = 0;
+
+    for (const uint8_t(&count)[2] : roles.count)
+        n += count[half];
+    return n;
+}
+
+// What kernels and window count on, for every shape.
+void expect_sound(const swl_plan &p)
+{
+    const swl_shape &s = p.shape;
+
+    EXPECT_GE(s.nchannels, 1u);
+    EXPECT_GE(s.nrings, 1u);
+    EXPECT_LE(s.nrings, s.nchannels);
+    EXPECT_LE(s.ring_slots, SWL_RING_SLOTS_MAX);
+    EXPECT_GE(s.chunk_slots, 1u);
+    EXPECT_LE(2 * s.chunk_slots, s.ring_slots);
+    EXPECT_EQ(s.ring_slots % s.chunk_slots, 0u);
+    EXPECT_EQ(s.ring_slots & (s.ring_slots - 1), 0u) << "positions wrap with the word";
+    EXPECT_EQ(s.link_slots & (s.link_slots - 1), 0u);
+    EXPECT_GE(s.link_slots, 2u);
+    for (const swl_plan_kernel *k : {&p.dispatch, &p.combine}) {
+        EXPECT_EQ(k->blocks, s.nchannels * k->roles.halves);
+        EXPECT_LE(k->threads, 1024u);
+        EXPECT_GE(k->threads, 32 * warps(k->roles, 0));
+        EXPECT_GE(k->threads, 32 * warps(k->roles, 1));
+        EXPECT_GT(k->piece_bytes, 0u);
+        EXPECT_EQ(k->piece_bytes % 16, 0u);
+        EXPECT_LE(k->shared_bytes, 227u << 10);
+    }
+    EXPECT_GE(p.rings_per_block * s.nchannels, (s.nnodes - 1) * s.nrings);
+    EXPECT_GE(p.rings_per_block * s.nchannels, s.max_served * s.nrings);
+    EXPECT_EQ(s.nwriters % s.nchannels, 0u);
+    EXPECT_EQ(s.ngatherers % s.nchannels, 0u);
+    EXPECT_EQ(p.at.bytes, swl_window_of(&s).bytes);
+}
+
+TEST(Plan, BuiltInSizesOfTwoNodes)
+{
+    Job j({4, 4});
+
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.shape().nchannels, 8u);
+    EXPECT_EQ(j.shape().nrings, 8u);
+    EXPECT_EQ(j.shape().ring_slots, 32u);
+    EXPECT_EQ(j.shape().chunk_slots, 8u);
+    EXPECT_EQ(j.shape().link_slots, 8u);
+    EXPECT_EQ(j.shape().nwriters, 8u * 10);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 15);
+    EXPECT_EQ(j.shape().nlocal_experts, 32u);
+    EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
+    EXPECT_EQ(j.plans[0].dispatch.threads, 384u);
+    EXPECT_EQ(j.plans[0].combine.threads, 384u);
+    expect_sound(j.plans[0]);
+}
+
+TEST(Plan, OneNodeHasWritersAndReceiversOnly)
+{
+    Job j({8});
+
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.shape().nrings, 1u);
+    EXPECT_EQ(j.shape().nserved, 0u);
+    EXPECT_EQ(j.shape().nwriters, 8u * 12);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 16);
+    EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
+    expect_sound(j.plans[0]);
+}
+
+TEST(Plan, AllRanksAgreeOnSharedSizes)
+{
+    Job j({3, 5});
+
+    j.facts[6].sm_cap = 5;
+    j.facts[2].channel_hint = 7;
+    ASSERT_EQ(j.make(), ncclSuccess);
+    for (size_t r = 0; r < 8; r++) {
+        EXPECT_EQ(j.shape(r).nchannels, 2u);
+        EXPECT_EQ(j.shape(r).nrings, j.shape(0).nrings);
+        EXPECT_EQ(j.shape(r).nwriters, j.shape(0).nwriters);
+        EXPECT_EQ(j.plans[r].at.bytes, j.plans[0].at.bytes);
+        expect_sound(j.plans[r]);
+    }
+    EXPECT_EQ(j.shape(1).local, 1u);
+    EXPECT_EQ(j.shape(4).node, 1u);
+    EXPECT_EQ(j.shape(4).nlocal, 5u);
+}
+
+TEST(Plan, OneSmHoldsBothHalves)
+{
+    Job j({2, 2}, 1);
+
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.shape().nchannels, 1u);
+    EXPECT_EQ(j.plans[0].dispatch.roles.halves, 1);
+    EXPECT_EQ(j.plans[0].dispatch.blocks, 1u);
+    EXPECT_EQ(j.plans[0].dispatch.threads, 32u * 24);
+    EXPECT_EQ(j.plans[0].nsms, 1u);
+    expect_sound(j.plans[0]);
+}
+
+TEST(Plan, OneSmOfOneRankLeavesTwoToTheOthers)
+{
+    Job j({2}, 2);
+
+    j.facts[1].sm_cap = 1;
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.plans[0].dispatch.roles.halves, 2);
+    EXPECT_EQ(j.plans[1].dispatch.roles.halves, 1);
+    EXPECT_EQ(j.shape(0).nwriters, j.shape(1).nwriters);
+}
+
+TEST(Plan, RanksOfADeviceShareItsSms)
+{
+    Job j({4}, 16, 24);
+
+    for (swl_rank_facts &f : j.facts)
+        f.uuid[0] = 0;
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.plans[0].dispatch.blocks, 6u); // 24 SMs, 4 ranks
+    expect_sound(j.plans[0]);
+    for (swl_rank_facts &f : j.facts)
+        f.process = (uint64_t)(&f - j.facts.data()); // time slices instead
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
+}
+
+TEST(Plan, TooManyRanksOnADeviceAreRefusedWithTheNumbers)
+{
+    Job j({4}, 16, 3);
+
+    for (swl_rank_facts &f : j.facts)
+        f.uuid[0] = 0;
+    ASSERT_EQ(j.make(), ncclInvalidUsage);
+    EXPECT_NE(std::string(swl_last_error()).find("4 ranks share"), std::string::npos);
+    EXPECT_NE(std::string(swl_last_error()).find("3 SMs"), std::string::npos);
+}
+
+TEST(Plan, HintsAreUpperBounds)
+{
+    Job j({2, 2});
+
+    j.facts[1].qp_hint = 3;
+    j.facts[0].qp_hint = 100;
+    j.facts[0].chunk_hint = 64;
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.shape().nrings, 3u);
+    EXPECT_EQ(j.shape().ring_slots, 32u); // 64 slots of 14 KiB would be too large a ring
+    EXPECT_EQ(j.shape().chunk_slots, 16u);
+    j.config.max_token_bytes = 1024;
+    ASSERT_EQ(j.make(), ncclSuccess);
+    EXPECT_EQ(j.shape().ring_slots, 64u);
+    EXPECT_EQ(j.shape().chunk_slots, 32u);
+    expect_sound(j.plans[0]);
+}
+
+TEST(Plan, AnyShapeIsSound)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{
+             {1}, {1, 1}, {8, 4}, {3, 1, 1}, std::vector<int>(20, 2), std::vector<int>(64, 1)})
+        for (uint32_t row : {16u, 256u, 14336u, 262144u})
+            for (uint32_t cap : {1u, 2u, 3u, 16u, 24u})
+                for (uint32_t topk : {1u, 64u}) {
+                    Job j(nodes, cap);
+
+                    j.config.max_token_bytes = row;
+                    j.config.max_topk = topk;
+                    j.config.nexperts = 3 * (uint32_t)j.facts.size() + 1;
+                    ASSERT_EQ(j.make(), ncclSuccess) << swl_last_error();
+                    for (const swl_plan &p : j.plans)
+                        expect_sound(p);
+                }
+}
+
+TEST(Plan, TooLittleSharedMemoryIsRefusedByAllRanks)
+{
+    Job j({2});
+
+    j.facts[1].shared_bytes = 16 << 10;
+    EXPECT_EQ(j.make(), ncclInvalidUsage);
+}
+
+// The window of the documented formula: docs/memory.md.
+TEST(Plan, RouteScratchStaysSmall)
+{
+    Job j(std::vector<int>(512, 8), 16, 24);
+
+    j.config.max_tokens = 128;
+    j.config.nexperts = 4096;
+    j.plans.resize(1);
+    ASSERT_EQ(swl_plan_make(&j.plans[0], &j.config, &j.topology, j.facts.data(), 0), ncclSuccess);
+    const swl_plan &p = j.plans[0];
+    const uint64_t bins = p.shape.nranks + swl_route_lists(&p.shape);
+
+    EXPECT_LE(4 * bins * p.route.blocks * (p.route.threads / 32), SWL_ROUTE_SCRATCH_BYTES);
+    EXPECT_EQ(p.shape.ring_slots, 16u);
+    EXPECT_EQ(p.shape.nrings, 1u);
+    expect_sound(p);
+}
+
+TEST(Plan, FingerprintTellsGroupsApart)
+{
+    Job a({2, 2}), b({2, 2}), c({1, 3});
+
+    b.config.max_tokens++;
+    ASSERT_EQ(a.make(), ncclSuccess);
+    ASSERT_EQ(b.make(), ncclSuccess);
+    ASSERT_EQ(c.make(), ncclSuccess);
+    const uint64_t first = swl_plan_fingerprint(&a.plans[0], &a.topology, 3);
+
+    EXPECT_EQ(first, swl_plan_fingerprint(&a.plans[0], &a.topology, 3));
+    EXPECT_NE(first, swl_plan_fingerprint(&a.plans[0], &a.topology, 1));
+    EXPECT_NE(first, swl_plan_fingerprint(&a.plans[1], &a.topology, 3));
+    EXPECT_NE(first, swl_plan_fingerprint(&b.plans[0], &b.topology, 3));
+    EXPECT_NE(first, swl_plan_fingerprint(&c.plans[0], &c.topology, 3));
+}
+
+} // namespace

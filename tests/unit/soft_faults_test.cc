@@ -1,0 +1,120 @@
+// Tests of transport/soft/faults.c: the grammar of docs/testing.md.
+#include "transport/soft/faults.h"
+
+#include "transport/wqe.h"
+
+#include <gtest/gtest.h>
+
+namespace
+{
+
+struct soft_faults parse(const char *text, uint32_t rank = 0)
+{
+    struct soft_faults f;
+    size_t at = 0;
+
+    EXPECT_TRUE(swl_soft_faults_parse(&f, text, rank, &at)) << text << " at " << at;
+    return f;
+}
+
+} // namespace
+
+TEST(SoftFaults, NothingMeansReorderingAndNoRule)
+{
+    struct soft_faults f = parse("");
+
+    EXPECT_EQ(f.reorder, 1u);
+    EXPECT_EQ(f.nrules, 0u);
+    EXPECT_EQ(f.delay_ns, 0u);
+}
+
+TEST(SoftFaults, SettingsTakeUnits)
+{
+    struct soft_faults f = parse("seed=7; delay=2us;jitter=3ms;retry=1s;reorder=off");
+
+    EXPECT_EQ(f.seed, 7u);
+    EXPECT_EQ(f.delay_ns, 2000u);
+    EXPECT_EQ(f.jitter_ns, 3000000u);
+    EXPECT_EQ(f.retry_ns, 1000000000u);
+    EXPECT_EQ(f.reorder, 0u);
+}
+
+TEST(SoftFaults, RulesOfOtherRanksAreLeftOut)
+{
+    struct soft_faults f = parse("rank1:error=3;rank2:error=4;rank1.link5:drop=0+", 1);
+
+    ASSERT_EQ(f.nrules, 2u);
+    EXPECT_EQ(swl_soft_faults_error(&f, 0, 3), static_cast<uint32_t>(SWL_SYNDROME_RETRY));
+    EXPECT_EQ(swl_soft_faults_error(&f, 0, 4), 0u);
+    EXPECT_TRUE(swl_soft_faults_drop(&f, 5, 1000));
+    EXPECT_FALSE(swl_soft_faults_drop(&f, 4, 1000));
+}
+
+TEST(SoftFaults, ErrorsTakeRangesAndSyndromes)
+{
+    struct soft_faults f = parse("error=5-6/access;error=10+/0x04");
+
+    EXPECT_EQ(swl_soft_faults_error(&f, 9, 4), 0u);
+    EXPECT_EQ(swl_soft_faults_error(&f, 9, 5), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
+    EXPECT_EQ(swl_soft_faults_error(&f, 9, 6), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
+    EXPECT_EQ(swl_soft_faults_error(&f, 9, 7), 0u);
+    EXPECT_EQ(swl_soft_faults_error(&f, 9, 1u << 20),
+              static_cast<uint32_t>(SWL_SYNDROME_LOCAL_PROTECTION));
+}
+
+TEST(SoftFaults, StalledLinkMovesAgainAfterItsTime)
+{
+    struct soft_faults f = parse("stall=10us+5us;stall=16us+4us");
+
+    f.begin_ns = 1000;
+    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 10999), 10999u);
+    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 11000), 16001u);
+    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 17000), 21001u);
+}
+
+TEST(SoftFaults, DeadRankStaysDead)
+{
+    struct soft_faults f = parse("rank0:dead=1us");
+
+    EXPECT_FALSE(swl_soft_faults_dead(&f, 999));
+    EXPECT_TRUE(swl_soft_faults_dead(&f, 1000));
+}
+
+TEST(SoftFaults, MalformedTextNamesTheClause)
+{
+    const struct {
+        const char *text;
+        size_t at;
+    } bad[] = {{"delay", 0},
+               {"delay=1us;nonsense=1", 10},
+               {"error=", 0},
+               {"error=5-3", 0},
+               {"drop=1x", 0},
+               {"rank1 error=1", 0},
+               {"rank1.link2:seed=1", 0},
+               {"reorder=maybe", 0},
+               {"stall=1us", 0},
+               {"error=1/wrong", 0},
+               {"delay=99999999999999s", 0}};
+
+    for (const auto &b : bad) {
+        struct soft_faults f;
+        size_t at = 99;
+
+        EXPECT_FALSE(swl_soft_faults_parse(&f, b.text, 0, &at)) << b.text;
+        EXPECT_EQ(at, b.at) << b.text;
+    }
+}
+
+TEST(SoftLink, GbpsAndMicroseconds)
+{
+    uint64_t per_mib, latency;
+
+    ASSERT_TRUE(swl_soft_link_parse("400:3", &per_mib, &latency));
+    EXPECT_EQ(per_mib, 20972u);
+    EXPECT_EQ(latency, 3000u);
+    ASSERT_TRUE(swl_soft_link_parse("0.5:0.25", &per_mib, &latency));
+    EXPECT_EQ(latency, 250u);
+    for (const char *bad : {"", "400", "400:", ":3", "0:3", "-1:3", "400:3us", "x:y", "400:-1"})
+        EXPECT_FALSE(swl_soft_link_parse(bad, &per_mib, &latency)) << bad;
+}
