@@ -43,7 +43,8 @@ SWL_HD uint32_t swl_piece_of(uint32_t nwarps, uint32_t nrings, uint32_t row_byte
                              uint64_t shared_bytes)
 {
     const uint32_t fixed = swl_block_of(nwarps, nrings, 0).bytes + 256;
-    uint64_t room = shared_bytes > fixed ? (shared_bytes - fixed) / (SWL_STAGES * nwarps) : 0;
+    const uint64_t stages = (uint64_t)SWL_STAGES * nwarps;
+    uint64_t room = shared_bytes > fixed ? (shared_bytes - fixed) / stages : 0;
 
     room = room / 128 * 128;
     if (room > SWL_PIECE_MAX)

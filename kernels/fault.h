@@ -14,6 +14,7 @@
     X(ENTRY, "has not entered the call")                                                           \
     X(EXIT, "has not finished reading this rank's input")                                          \
     X(COUNTS, "has not sent its token counts")                                                     \
+    X(FORWARDED, "has not passed on the token counts")                                             \
     X(BASES, "has not sent its row numbers")                                                       \
     X(FIX, "has not sent the expert counts of its surviving tokens")                               \
     X(SEND_CREDIT, "has not freed slots of its receive ring")                                      \

@@ -262,7 +262,9 @@ SWL_DEV bool take_bases(const struct route_block *b)
 /* All threads of block 0. Afterwards every base of this rank is in g->base. */
 SWL_DEV bool route_exchange(const struct route_block *b)
 {
-    if (!forward_counts(b) || !await_locals(b, b->g->at.counts_ready, SWL_FAULT_COUNTS))
+    const uint32_t kind = b->g->shape.nnodes > 1 ? SWL_FAULT_FORWARDED : SWL_FAULT_COUNTS;
+
+    if (!forward_counts(b) || !await_locals(b, b->g->at.counts_ready, kind))
         return false;
     if (warp_id() == 0)
         send_bases(b);

@@ -84,12 +84,31 @@ SWL_DEV void watch_fault(const struct swl_watch *w, struct wait_at at, uint64_t 
     watch_poison(w, at.peer);
 }
 
-/* The time a wait gets: those that name no peer, or only this rank, wait a sixteenth longer. */
+/* How far a wait is from the rank that is missing: what that rank itself owes (0), what a peer can only
+ * do when others have done theirs (1), what depends on many (2), waits that name no peer (3). */
+SWL_DEV uint32_t wait_tier(const struct swl_watch *w, struct wait_at at)
+{
+    if (at.peer == SWL_NO_PEER || at.peer == w->rank)
+        return 3;
+    switch (at.kind) {
+    case SWL_FAULT_ENTRY:
+    case SWL_FAULT_COUNTS:
+    case SWL_FAULT_RESYNC:
+        return 0;
+    case SWL_FAULT_ARRIVAL:
+    case SWL_FAULT_REQUEST:
+    case SWL_FAULT_EXIT:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/* The time a wait gets: a sixteenth longer for each tier, so that the wait next to the missing rank
+ * gives up first and its report names that rank. */
 SWL_DEV uint64_t watch_deadline(const struct swl_watch *w, struct wait_at at)
 {
-    const bool vague = at.peer == SWL_NO_PEER || at.peer == w->rank;
-
-    return w->deadline_ns + (vague ? (w->deadline_ns - w->started_ns) >> 4 : 0);
+    return w->deadline_ns + ((w->deadline_ns - w->started_ns) >> 4) * wait_tier(w, at);
 }
 
 /* The host word is far away: look at it during one microsecond of each millisecond. */

@@ -8,8 +8,8 @@
 #include "kernels/device_common.h"
 #include "sim/simt_device.h"
 
-#define SWL_DEV static inline
-#define SWL_ROLE static
+#define SWL_DEV    static inline
+#define SWL_ROLE   static
 #define SWL_KERNEL extern "C"
 
 /* A temporary that lives until the end of the full expression, i.e. of the wait call. */
@@ -20,23 +20,23 @@
 #define SIMT_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 #if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SIMT_TSAN 1
-#endif
+#    if __has_feature(thread_sanitizer)
+#        define SIMT_TSAN 1
+#    endif
 #endif
 #ifdef __SANITIZE_THREAD__
-#define SIMT_TSAN 1
+#    define SIMT_TSAN 1
 #endif
 #ifdef SIMT_TSAN
 extern "C" {
 void __tsan_acquire(void *);
 void __tsan_release(void *);
 }
-#define SIMT_ACQUIRE(token) __tsan_acquire(token)
-#define SIMT_RELEASE(token) __tsan_release(token)
+#    define SIMT_ACQUIRE(token) __tsan_acquire(token)
+#    define SIMT_RELEASE(token) __tsan_release(token)
 #else
-#define SIMT_ACQUIRE(token) ((void)0)
-#define SIMT_RELEASE(token) ((void)0)
+#    define SIMT_ACQUIRE(token) ((void)0)
+#    define SIMT_RELEASE(token) ((void)0)
 #endif
 
 /* A parameter that takes no part in template deduction, so that literals convert to the word's type. */
@@ -390,11 +390,12 @@ SWL_DEV uint16_t float_to_half(float v)
         return 0x7fff;
     if (magnitude >= 0x477ff000) /* 65520: rounds to infinity */
         return static_cast<uint16_t>(sign | 0x7c00);
-    if (magnitude < 0x38800000)  /* subnormal: adding 0.5 leaves multiples of 2^-24, rounded to even */
+    if (magnitude <
+        0x38800000) /* subnormal: adding 0.5 leaves multiples of 2^-24, rounded to even */
         return static_cast<uint16_t>(
             sign | (simt_float_bits(simt_bits_float(magnitude) + 0.5f) - 0x3f000000));
-    return static_cast<uint16_t>(
-        sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13);
+    return static_cast<uint16_t>(sign |
+                                 (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }
 SWL_DEV float add_rn(float a, float b)
 {

@@ -22,11 +22,11 @@ struct simt_why {
     const char *file;
     int line;
 };
-#ifdef __cplusplus               /* lives to the end of the full expression */
-#define SIMT_WHY(what, a, b)                                                                       \
-    (&static_cast<const struct simt_why &>(simt_why{(what), (a), (b), __FILE__, __LINE__}))
+#ifdef __cplusplus /* lives to the end of the full expression */
+#    define SIMT_WHY(what, a, b)                                                                   \
+        (&static_cast<const struct simt_why &>(simt_why{(what), (a), (b), __FILE__, __LINE__}))
 #else
-#define SIMT_WHY(what, a, b) (&(const struct simt_why){(what), (a), (b), __FILE__, __LINE__})
+#    define SIMT_WHY(what, a, b) (&(const struct simt_why){(what), (a), (b), __FILE__, __LINE__})
 #endif
 
 /* Virtual time in ns; never goes back, moves a little with each step and jumps when idle. */
@@ -48,7 +48,7 @@ void simt_fiber(const char *name, int gpu, int node, void (*fn)(void *), void *a
 struct simt_thread {
     int device, node;
     void *slot, *runtime;
-    bool fiber;                  /* host fiber or engine, not an OS thread */
+    bool fiber; /* host fiber or engine, not an OS thread */
 };
 struct simt_thread *simt_thread_self(void);
 
@@ -89,28 +89,29 @@ void simt_order_acquire(const void *token);
 
 /* The NIC adds to this word: a store by a lane from now on is reported as a fault. */
 void simt_nic_word(const void *word, size_t bytes);
-void simt_forget_memory(const void *ptr, size_t bytes);   /* freed: drop flag, NIC-word and poll notes */
+void simt_forget_memory(const void *ptr,
+                        size_t bytes); /* freed: drop flag, NIC-word and poll notes */
 
 /* Settings, from SIMT_SEED, SIMT_PREEMPT (per 1000 primitives), SIMT_HANG=report, SIMT_SMS,
  * SIMT_SHARED_KIB, SIMT_THREADS at first use; tests may set them between runs. */
 struct simt_config {
     uint64_t seed;
     unsigned preempt_per_1000;
-    bool hang_report;            /* stop with a report instead of letting deadlines expire */
+    bool hang_report; /* stop with a report instead of letting deadlines expire */
     int nsms;
     int shared_kib;
-    int threads;                 /* > 1: GPUs are dealt to scheduler threads, no replay */
+    int threads; /* > 1: GPUs are dealt to scheduler threads, no replay */
 };
 struct simt_config simt_config_get(void);
 void simt_config_set(const struct simt_config *config);
 
 struct simt_stats {
     uint64_t switches, parks, bulk_copies, grids, fibers_peak, stack_high_bytes;
-    uint64_t schedule_hash;      /* equal seeds and inputs give equal hashes */
-    uint64_t faults;             /* scope violations and the like, reported on stderr */
+    uint64_t schedule_hash; /* equal seeds and inputs give equal hashes */
+    uint64_t faults;        /* scope violations and the like, reported on stderr */
 };
 struct simt_stats simt_stats(void);
-uint64_t simt_random(void);      /* the run's own random stream: for engines and delays in tests */
+uint64_t simt_random(void); /* the run's own random stream: for engines and delays in tests */
 
 #ifdef __cplusplus
 }

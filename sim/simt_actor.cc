@@ -106,6 +106,8 @@ bool task_park(Task *t, const struct simt_why *why, bool (*ready)(void *), void 
     Worker *k = worker_self();
 
     k->stats.parks++;
+    t->activity++; /* what an engine has read before is no raw spin */
+    polls_clear(&t->polls);
     task_delay(k, t);
     for (;;) {
         if (ready && ready(arg))
@@ -162,8 +164,8 @@ void actor_leave(Actor *a)
             to = &next->fiber;
         }
     }
-    bool dying = a->warp ? a->warp->done >> static_cast<Lane *>(a)->id & 1
-                         : static_cast<Task *>(a)->ended;
+    bool dying =
+        a->warp ? a->warp->done >> static_cast<Lane *>(a)->id & 1 : static_cast<Task *>(a)->ended;
 
     fiber_switch(&a->fiber, to, dying);
 }
@@ -190,6 +192,7 @@ void simt_dev_point(void)
     if (++a->burst >= kBurst) {
         a->burst = 0;
         k->pass = ~0u; /* other warps, too */
+        k->give_way = true;
         actor_leave(a);
         return;
     }
@@ -207,6 +210,7 @@ void simt_dev_point(void)
     }
     if (r & 1) { /* the whole warp stops here */
         k->pass = ~0u;
+        k->give_way = true;
         if (r & 2) /* sometimes for long */
             a->warp->asleep = k->step + random_tail(k, 13);
     }

@@ -19,7 +19,7 @@ constexpr uint64_t kQuietNs = 5000000000ull; /* a hang, when a report is asked f
 
 Lock start_lock;
 Worker *workers[kMaxThreads];
-int nworkers;                    /* atomic: set once */
+int nworkers; /* atomic: set once */
 uint64_t real_zero;
 
 uint64_t monotonic_ns(void)

@@ -101,22 +101,22 @@ void check(Lane *l, const BulkOp &op, const char *file, int line)
     }
     if (!in_shared(b, shared, op.bytes) || (op.barrier && !in_shared(b, op.barrier, 8)) ||
         in_shared(b, global, 1)) {
-        fault_note(fault_here("a bulk copy is not between global memory and the block's shared memory",
-                              file, line));
+        fault_note(fault_here(
+            "a bulk copy is not between global memory and the block's shared memory", file, line));
         worker_fail("wrong bulk copy");
     }
     if (config.threads > 1)
         return;
     if (op.barrier && lines_newer(op.src, op.bytes, l->load_fence)) {
-        Fault f = fault_here("bulk load of bytes written after the lane's last order_before_bulk_load",
-                             file, line);
+        Fault f = fault_here(
+            "bulk load of bytes written after the lane's last order_before_bulk_load", file, line);
 
         f.word = op.src;
         fault_note(f);
     }
     if (!op.barrier && shared_unfenced(b, op.src, op.bytes)) {
-        Fault f = fault_here("bulk store of shared bytes whose writer did not order_before_bulk_store",
-                             file, line);
+        Fault f = fault_here(
+            "bulk store of shared bytes whose writer did not order_before_bulk_store", file, line);
 
         f.word = op.src;
         fault_note(f);

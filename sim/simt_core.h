@@ -12,8 +12,9 @@ namespace simt
 
 constexpr int kMaxGpus = 256, kPollInline = 6, kPollSpill = 512, kBarriers = 16;
 constexpr uint64_t kNever = UINT64_MAX;
-constexpr unsigned kStepNs = 5;  /* virtual time of one lane switch */
-constexpr uint32_t kBurst = 4096; /* primitives a lane may run at a stretch: fairness without fuzz */
+constexpr unsigned kStepNs = 5; /* virtual time of one lane switch */
+constexpr uint32_t kBurst =
+    4096; /* primitives a lane may run at a stretch: fairness without fuzz */
 
 struct Worker;
 struct Warp;
@@ -24,8 +25,8 @@ struct LaneBulk;
 struct PollWord {
     const volatile void *at;
     uint64_t value;
-    uint32_t reads, activity;    /* reads in a row while the lane did nothing else */
-    uint32_t epoch;              /* spilled words: pause number of the lane, older entries are empty */
+    uint32_t reads, activity; /* reads in a row while the lane did nothing else */
+    uint32_t epoch;           /* spilled words: pause number of the lane, older entries are empty */
     uint8_t bytes;
 };
 struct PollSpill {
@@ -36,7 +37,7 @@ struct PollSpill {
 /* Words read since the last pause. */
 struct Polls {
     uint8_t n;
-    bool changed;                /* a word was seen with two values, or there are too many words */
+    bool changed; /* a word was seen with two values, or there are too many words */
     uint32_t epoch;
     PollSpill *spill;
     PollWord word[kPollInline];
@@ -45,11 +46,11 @@ struct Polls {
 /* Who executes: a lane, a host fiber or an engine. */
 struct Actor {
     Fiber fiber;
-    Warp *warp;                  /* NULL: host fiber or engine */
+    Warp *warp; /* NULL: host fiber or engine */
     int gpu;
-    uint32_t activity;           /* primitives other than reads */
-    uint32_t burst;              /* primitives since the lane last gave way */
-    int8_t ordered;              /* scope of order_before_publish that still holds, -1: none */
+    uint32_t activity; /* primitives other than reads */
+    uint32_t burst;    /* primitives since the lane last gave way */
+    int8_t ordered;    /* scope of order_before_publish that still holds, -1: none */
     Polls polls;
     struct swl_pause why;
     uint64_t deadline;
@@ -57,7 +58,7 @@ struct Actor {
 
 struct Lane : Actor {
     uint8_t id, op;
-    int src;                     /* operand of shuffles; id of a named barrier */
+    int src; /* operand of shuffles; id of a named barrier */
     uint64_t value;
     const char *file;
     int line;
@@ -69,16 +70,16 @@ struct Lane : Actor {
 /* Something in the ready list. */
 struct Unit {
     bool is_task = false, queued = false;
-    uint64_t asleep = 0;         /* not before this step */
+    uint64_t asleep = 0; /* not before this step */
 };
 
 struct Warp : Unit {
     Block *block;
     int id;
     uint32_t all, run, parked, waiting, done; /* waiting: in a collective or barrier */
-    uint32_t met;                /* of those waiting, whose coming has woken the parked lanes */
-    bool listed;                 /* in the worker's parked list */
-    uint64_t deadline;           /* earliest of the parked lanes */
+    uint32_t met;      /* of those waiting, whose coming has woken the parked lanes */
+    bool listed;       /* in the worker's parked list */
+    uint64_t deadline; /* earliest of the parked lanes */
     char token;
     Lane lane[32];
 };
@@ -90,20 +91,20 @@ struct Barrier {
 };
 struct SharedMemory {
     char *data;
-    char token;                  /* orders the blocks that use it one after the other */
+    char token; /* orders the blocks that use it one after the other */
 };
 struct Block {
     Grid *grid;
     int id, warps, lanes, exited, warps_left;
-    Barrier barrier[kBarriers];  /* 0: block_sync */
+    Barrier barrier[kBarriers]; /* 0: block_sync */
     char shared_proxy;
     SharedMemory *shared;
-    uint64_t *shared_stored;     /* per 16 bytes: data clock << 16 | thread of the last store_data */
+    uint64_t *shared_stored; /* per 16 bytes: data clock << 16 | thread of the last store_data */
     Warp *warp;
 };
 
 struct Grid {
-    struct simt_grid start;      /* args point to own copy */
+    struct simt_grid start; /* args point to own copy */
     Array<char> args;
     uint64_t serial;
     Array<Block *> block;
@@ -126,10 +127,10 @@ struct BulkOp {
     BulkOp *next;
     char *dst;
     const char *src;
-    char *copy;                  /* store: bytes read, not yet written */
+    char *copy; /* store: bytes read, not yet written */
     uint32_t bytes;
-    mbarrier *barrier;           /* load */
-    LaneBulk *group_of;          /* store */
+    mbarrier *barrier;  /* load */
+    LaneBulk *group_of; /* store */
     uint64_t group;
     Block *block;
     Lane *lane;
@@ -139,8 +140,8 @@ struct BulkOp {
 constexpr unsigned kBulkGroups = 64;
 /* Bulk groups of a lane; lives as long as a copy of it is under way. */
 struct LaneBulk {
-    uint64_t committed;          /* groups closed; the open one has this number */
-    uint64_t read_done, done;    /* groups below are complete */
+    uint64_t committed;       /* groups closed; the open one has this number */
+    uint64_t read_done, done; /* groups below are complete */
     uint32_t reading[kBulkGroups], writing[kBulkGroups];
     char read_token, done_token, issue_token;
 };
@@ -168,12 +169,13 @@ struct Worker {
     Array<Grid *> inbox_grids;
     Array<Task *> inbox_tasks;
     Lock inbox_lock;
-    bool inbox_full = false;     /* atomic */
+    bool inbox_full = false; /* atomic */
     size_t turn = 0;
     uint64_t rng = 1, step = 0, hash = 0;
     uint64_t next_deadline = kNever, next_bulk = kNever;
     uint64_t stores = 0, scanned_stores = 0, quiet_stores = 0, quiet_since = 0;
-    uint32_t pass = 0;
+    uint32_t pass = 0;     /* lanes of the running warp that had their turn */
+    bool give_way = false; /* the running warp stops after this pass */
     unsigned preempt = 0;
     bool quiet = false, stop = false, stopping = false;
     const char *stop_text = nullptr;
@@ -189,16 +191,18 @@ struct Worker {
 
 struct Gpu {
     Worker *worker;
-    int resident;                /* blocks */
-    void *host_context;          /* TSan: what host fibers and callbacks of this GPU do in turn */
+    int resident;       /* blocks */
+    void *host_context; /* TSan: what host fibers and callbacks of this GPU do in turn */
     char host_token;
-    void *copy_context[4];       /* TSan: copy engines */
+    void *copy_context[4]; /* TSan: copy engines */
 };
 
 extern struct simt_config config;
 extern uint64_t virtual_ns;
 extern Gpu gpus[kMaxGpus];
 Worker *worker_self(void);
+void worker_enter(Worker *k); /* the calling OS thread works for k from now on */
+void worker_loop(Worker *k);  /* returns at the end of a run */
 Worker *worker_of_gpu(int gpu);
 uint64_t random_next(Worker *k);
 uint64_t random_tail(Worker *k, unsigned bits); /* below 2^bits, mostly small */
@@ -211,7 +215,7 @@ void worker_submit(Grid *grid, Task *task);
 /* simt.cc: units, actors */
 void unit_ready(Worker *k, Unit *unit);
 bool warp_wake(Worker *k, Warp *w, bool force);
-void actor_leave(Actor *a);      /* to the scheduler; returns when resumed */
+void actor_leave(Actor *a);         /* to the scheduler; returns when resumed */
 void worker_fail(const char *text); /* stop the run from a lane; does not return there */
 
 /* simt_background.cc */
@@ -243,7 +247,7 @@ void grids_abandon(Worker *k);
 void scope_hardware(const volatile void *word); /* written by a copy engine for the block itself */
 
 /* simt_bulk.cc */
-bool bulk_run(Worker *k);        /* do what is due; whether a copy moved */
+bool bulk_run(Worker *k); /* do what is due; whether a copy moved */
 void bulk_block_ended(Worker *k, Block *b);
 void bulk_abandon(Worker *k);
 uint64_t data_clock(void);

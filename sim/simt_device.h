@@ -22,8 +22,8 @@ enum simt_op {
 /* What TSan's order between lanes and copy engines hangs on. */
 enum simt_token {
     SIMT_TOKEN_WARP,
-    SIMT_TOKEN_SHARED_PROXY,     /* of the block: shared memory as the copy engine sees it */
-    SIMT_TOKEN_LANE_PROXY,       /* of the lane: global memory as its copies see it */
+    SIMT_TOKEN_SHARED_PROXY, /* of the block: shared memory as the copy engine sees it */
+    SIMT_TOKEN_LANE_PROXY,   /* of the lane: global memory as its copies see it */
     SIMT_TOKEN_BLOCK,
     SIMT_TOKEN_NAMED = SIMT_TOKEN_BLOCK
 };
@@ -44,10 +44,10 @@ static inline uint64_t simt_stage_next(uint64_t word, uint32_t arrivals, uint32_
 
 /* How a word is written. */
 enum simt_store {
-    SIMT_STORE_PUBLISH,          /* with its own order */
-    SIMT_STORE_POST,             /* relaxed, needs an earlier order_before_publish of that scope */
-    SIMT_STORE_DOORBELL,         /* relaxed, needs an earlier order_before_doorbell */
-    SIMT_STORE_NIC               /* by a soft NIC: may touch NIC words */
+    SIMT_STORE_PUBLISH,  /* with its own order */
+    SIMT_STORE_POST,     /* relaxed, needs an earlier order_before_publish of that scope */
+    SIMT_STORE_DOORBELL, /* relaxed, needs an earlier order_before_doorbell */
+    SIMT_STORE_NIC       /* by a soft NIC: may touch NIC words */
 };
 
 extern "C" {
@@ -66,8 +66,8 @@ void simt_dev_named_sync(int id, int threads, const char *file, int line);
 /* Seeded scheduling point, before each primitive. */
 void simt_dev_point(void);
 /* A word was read: note it as polled, check scopes and raw spins. */
-void simt_dev_read(const volatile void *word, uint64_t value, int bytes, int scope, const char *file,
-                   int line);
+void simt_dev_read(const volatile void *word, uint64_t value, int bytes, int scope,
+                   const char *file, int line);
 /* A word is about to be written. Returns whether the store has to act as a release (for TSan). */
 bool simt_dev_write(const volatile void *word, int scope, int how, const char *file, int line);
 void simt_dev_order(int scope);
@@ -76,7 +76,7 @@ void simt_dev_stored(const volatile void *at);
 void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns);
 
 void simt_dev_bulk(void *dst, const void *src, uint32_t bytes, mbarrier *barrier, const char *file,
-                   int line);      /* barrier: load, NULL: store */
+                   int line); /* barrier: load, NULL: store */
 void simt_dev_bulk_commit(void);
 void simt_dev_bulk_wait(int left, bool reads_only, const char *file, int line);
 void simt_dev_bulk_fence(bool shared);

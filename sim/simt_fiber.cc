@@ -67,9 +67,9 @@ size_t lane_bytes(void)
 char *map_bytes(size_t bytes)
 {
     /* Not mmap(): TSan takes that for a store by the caller to all of it. */
-    void *p = reinterpret_cast<void *>(syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
-                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                                               0L));
+    void *p =
+        reinterpret_cast<void *>(syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L));
 
     if (p == MAP_FAILED) {
         perror("simt: mmap of fiber stacks");
@@ -85,8 +85,6 @@ void pool_grow(Pool &pool, bool host)
     size_t each = host ? kHostBytes + kPage : lane_bytes(), n = host ? 1 : kSlabStacks;
     char *map = map_bytes(each * n);
 
-    if (!host && !__tsan_create_fiber) /* lanes touch thousands of stacks in turn: mind the TLB */
-        madvise(map, each * n, MADV_HUGEPAGE);
     pool.maps.push_back({map, each * n});
     if (host)
         mprotect(map, kPage, PROT_NONE);
@@ -154,7 +152,7 @@ void fiber_create(Fiber *f, bool host, void (*entry)(void))
     char *top = f->stack + f->bytes - kStackPad - colour * 64;
     void **sp = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
 
-    *--sp = nullptr;                              /* where `entry` would return to; keeps 16-byte alignment */
+    *--sp = nullptr; /* where `entry` would return to; keeps 16-byte alignment */
     *--sp = reinterpret_cast<void *>(entry);
     for (int i = 0; i < 6; i++)
         *--sp = nullptr;
@@ -191,7 +189,7 @@ void fiber_drop_pools(void)
             if (__asan_unpoison_memory_region)
                 __asan_unpoison_memory_region(map.at, map.bytes);
             if (!__lsan_register_root_region) /* else kept: what abandoned fibers own is no leak */
-                munmap(map.at, map.bytes); /* clears TSan's memory of these addresses, too */
+                munmap(map.at, map.bytes);    /* clears TSan's memory of these addresses, too */
         }
         pool.maps.clear();
     }

@@ -28,10 +28,10 @@ namespace simt
 
 struct Fiber {
     void *sp;
-    char *stack;                 /* lowest address */
+    char *stack; /* lowest address */
     size_t bytes;
-    void *tsan;                  /* context, NULL without TSan */
-    void *fake;                  /* ASan's fake stack while switched out */
+    void *tsan; /* context, NULL without TSan */
+    void *fake; /* ASan's fake stack while switched out */
 };
 
 /* The calling OS thread as a fiber. */

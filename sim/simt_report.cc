@@ -11,8 +11,9 @@ namespace simt
 namespace
 {
 
-const char *const op_names[] = {"nothing",   "warp_sync", "warp_shfl", "warp_shfl_up", "warp_shfl_xor",
-                                "warp_ballot", "warp_all",  "warp_any",  "block_sync",   "named_sync"};
+const char *const op_names[] = {"nothing",       "warp_sync",   "warp_shfl", "warp_shfl_up",
+                                "warp_shfl_xor", "warp_ballot", "warp_all",  "warp_any",
+                                "block_sync",    "named_sync"};
 constexpr int kUnitsShown = 400, kWordsShown = 6;
 
 const char *base_name(const char *path)
@@ -81,7 +82,8 @@ void print_warp(const Warp *w)
             fprintf(stderr, "running\n");
         else if (l.op == SIMT_OP_NAMED_SYNC)
             fprintf(stderr, "named_sync %d (%d of %d threads) at %s:%d\n", l.src,
-                    b->barrier[l.src].arrived, b->barrier[l.src].threads, base_name(l.file), l.line);
+                    b->barrier[l.src].arrived, b->barrier[l.src].threads, base_name(l.file),
+                    l.line);
         else if (l.op == SIMT_OP_BLOCK_SYNC)
             fprintf(stderr, "block_sync (%d of %d threads, %d ended) at %s:%d\n",
                     b->barrier[0].arrived, b->lanes, b->exited, base_name(l.file), l.line);
@@ -161,7 +163,8 @@ void report_hang(Worker *k, const char *headline)
 {
     int shown = 0;
 
-    fprintf(stderr, "== simt: %s (seed %" PRIu64 ", schedule %016" PRIx64 ", time %" PRIu64 " ns)\n",
+    fprintf(stderr,
+            "== simt: %s (seed %" PRIu64 ", schedule %016" PRIx64 ", time %" PRIu64 " ns)\n",
             headline, config.seed, k->hash, virtual_time());
     for (const Task *t : k->tasks)
         if (!t->ended)

@@ -11,18 +11,18 @@ namespace
 
 struct Writer {
     uintptr_t at;
-    uint64_t grid;               /* serial, 0: engine or host */
+    uint64_t grid; /* serial, 0: engine or host */
     const char *file, *grid_name;
     int line, block;
     int16_t gpu;
-    int8_t scope;                /* -1: never written, 3: by hardware, any scope may read it */
+    int8_t scope; /* -1: never written, 3: by hardware, any scope may read it */
     bool nic;
 };
 constexpr size_t kShelves = 16;
 struct Shelf {
     Lock lock;
     Writer *table;
-    size_t size, used;           /* size: power of two */
+    size_t size, used; /* size: power of two */
 };
 Shelf shelves[kShelves];
 
@@ -142,8 +142,8 @@ void scope_hardware(const volatile void *word)
 
 using namespace simt;
 
-void simt_dev_read(const volatile void *word, uint64_t value, int bytes, int scope, const char *file,
-                   int line)
+void simt_dev_read(const volatile void *word, uint64_t value, int bytes, int scope,
+                   const char *file, int line)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(word);
     Actor *a = worker_self()->now;
@@ -163,7 +163,8 @@ void simt_dev_read(const volatile void *word, uint64_t value, int bytes, int sco
     int need = needed_scope(w, a);
 
     if (w.scope < need)
-        fault_pair("a word is published with too small a scope for its reader", word, w, file, line);
+        fault_pair("a word is published with too small a scope for its reader", word, w, file,
+                   line);
     else if (scope < need)
         fault_pair("a word is read with too small a scope for its writer", word, w, file, line);
 }
@@ -190,10 +191,11 @@ bool simt_dev_write(const volatile void *word, int scope, int how, const char *f
     if (how == SIMT_STORE_PUBLISH || how == SIMT_STORE_NIC)
         return true;
     if (a->ordered < scope) {
-        Fault f = fault_here(how == SIMT_STORE_POST
-                                 ? "post_to_peer without order_before_publish since the last data store"
-                                 : "doorbell without order_before_doorbell since the last data store",
-                             file, line);
+        Fault f =
+            fault_here(how == SIMT_STORE_POST
+                           ? "post_to_peer without order_before_publish since the last data store"
+                           : "doorbell without order_before_doorbell since the last data store",
+                       file, line);
 
         f.word = const_cast<const void *>(word);
         fault_note(f);

@@ -46,8 +46,8 @@ void collective_finish(Warp *w)
 
     for (int i = 0; i < 32; i++) {
         if (!same_place(w->lane[i], first)) {
-            Fault f = fault_here("lanes of a warp meet in different collectives", first.file,
-                                 first.line);
+            Fault f =
+                fault_here("lanes of a warp meet in different collectives", first.file, first.line);
 
             f.lane = 0;
             f.other_file = w->lane[i].file;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NCCL_FLOOR 22800
+
 /* Fields that must be equal on all ranks, in the order of hello.agreed. */
 static const char *const agreed_names[] = {
     "library version",
@@ -102,6 +104,9 @@ static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
 
     static_assert(sizeof(agreed) == sizeof(hello->agreed), "one value for each name");
     memcpy(hello->agreed, agreed, sizeof(agreed));
+    if (g->info.nccl_version < NCCL_FLOOR)
+        return swl_fail(ncclInvalidUsage, "NCCL has version %d, at least %d is needed",
+                        g->info.nccl_version, NCCL_FLOOR);
     SWL_TRY(
         swl_topology_key(g->info.comm, g->info.rank, g->options.node, &hello->node_key, &given));
     hello->node_given = given;

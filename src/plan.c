@@ -73,10 +73,10 @@ static ncclResult_t sms_of(const struct swl_rank_facts *facts, uint32_t nranks, 
                            uint32_t *sms_p)
 {
     const struct swl_rank_facts *own = &facts[r];
-    uint32_t sharing = 0;
+    uint32_t sharing = 1;
 
     for (uint32_t i = 0; i < nranks; i++)
-        sharing += facts[i].process == own->process &&
+        sharing += i != r && facts[i].process == own->process &&
                    memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
     *sms_p = (uint32_t)swl_min_u64(own->sm_cap, own->nsms / sharing);
     if (*sms_p == 0)

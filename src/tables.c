@@ -227,7 +227,8 @@ ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&mirror, l.copied)));
     h = mirror;
     fill_group((void *)(h + l.group), tables->device, &l, config);
-    memcpy(h + l.peer_window, config->peer_window, sizeof(char *) * config->plan->shape.nlocal);
+    memcpy(h + l.peer_window, config->peer_window,
+           sizeof(*config->peer_window) * config->plan->shape.nlocal);
     fill_places(h, &l, config);
     fill_state(h, &l, &config->plan->shape);
     rc = SWL_CUDA(swl_gpu_copy(tables->device, h, l.copied, stream));

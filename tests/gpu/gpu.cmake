@@ -17,9 +17,4 @@ if(SWL_PLACE STREQUAL cuda)
     add_test(NAME gpu_ptx_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptx_check
                                         ${CMAKE_CUDA_COMPILER})
     set_tests_properties(gpu_ptx_check PROPERTIES TIMEOUT 300 LABELS nvcc)
-    add_test(NAME gpu_library_check
-             COMMAND ${CMAKE_CURRENT_LIST_DIR}/library_check $<TARGET_FILE_DIR:nccl_ep>
-                     ${SWL_NCCL_LIBRARY}
-                     ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR})
-    set_tests_properties(gpu_library_check PROPERTIES TIMEOUT 60 LABELS nvcc)
 endif()

@@ -8,7 +8,7 @@ namespace
 
 enum { TIMEOUT = 1, OVERFLOWN = 2, BAD_ID = 4, BAD_HANDLE = 8 };
 
-/* Everybody has failed; then everybody clears, and everything is exact again. */
+/* Everybody has failed; then everybody clears, and everything is exact again (three calls a step). */
 void expect_recovery(GroupStep &s, swl_rank *rank, int steps)
 {
     expect_comm_works(rank); /* a barrier: nobody is in a call */
@@ -32,35 +32,55 @@ void expect_no_blame(const std::string &sentence)
         EXPECT_EQ(blame.find(healthy), std::string::npos) << sentence;
 }
 
-TEST(GroupFailure, F65TimeoutSaysWhoAndWhereAndClearRecovers)
+/* Rank 2 comes 5 s late to one call of the eighth step. */
+void expect_timeout(const std::vector<int> &nodes, int late, int steps_after)
 {
-    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}, {1, 3}})
-        on_ranks(nodes, [&](swl_rank *rank) {
-            GroupStep s(rank, small_config());
-            ncclResult_t rc = ncclSuccess;
+    static const char *const calls[] = {"update call 7", "dispatch call 14", "combine call 15"};
 
-            for (int i = 0; i < 7; i++) {
-                ASSERT_EQ(s.step(), ncclSuccess);
-                s.sync();
-            }
-            if (rank->rank == 2)
+    SCOPED_TRACE(calls[late]);
+    on_ranks(nodes, [&](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        const std::string own = "rank " + std::to_string(rank->rank) + " (";
+        ncclResult_t rc = ncclSuccess;
+
+        for (int i = 0; i < 7; i++) {
+            ASSERT_EQ(s.step(), ncclSuccess);
+            s.sync();
+        }
+        for (int call = 0; call < 3 && rc == ncclSuccess; call++) {
+            if (rank->rank == 2 && call == late)
                 swl_gpu_sleep_ns(5000000000ull);
-            for (int i = 0; i < 2 && rc == ncclSuccess; i++) {
-                rc = s.step();
-                s.sync();
-            }
-            EXPECT_EQ(rc, ncclSystemError);
-            EXPECT_TRUE(s.bits() & TIMEOUT);
-            const std::string own = "rank " + std::to_string(rank->rank) + " (";
+            rc = call == 0 ? s.update() : call == 1 ? s.dispatch() : s.combine();
+        }
+        s.sync();
+        EXPECT_EQ(s.step(), ncclSystemError);
+        EXPECT_TRUE(s.bits() & TIMEOUT);
+        expect_sentence({calls[late], own.c_str(), "gave up after", "limit 2000 ms",
+                         rank->rank == 2 ? "missing this rank" : "rank 2", "ncclEpErrorClear"});
+        expect_no_blame(swimlaneLastError());
+        EXPECT_EQ(s.dispatch(), ncclSystemError);
+        EXPECT_EQ(s.combine(), ncclSystemError);
+        EXPECT_EQ(ncclEpComplete(s.handle, nullptr, s.stream), ncclSuccess);
+        expect_recovery(s, rank, steps_after);
+    });
+}
 
-            expect_sentence({"update call 7", own.c_str(), "gave up after", "limit 2000 ms",
-                             rank->rank == 2 ? "missing this rank" : "rank 2", "ncclEpErrorClear"});
-            expect_no_blame(swimlaneLastError());
-            EXPECT_EQ(s.dispatch(), ncclSystemError);
-            EXPECT_EQ(s.combine(), ncclSystemError);
-            EXPECT_EQ(ncclEpComplete(s.handle, nullptr, s.stream), ncclSuccess);
-            expect_recovery(s, rank, nodes.size() == 2 && nodes[0] == 2 ? 100 : 5);
-        });
+TEST(GroupFailure, F65LateUpdate)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}, {1, 1, 1, 1}})
+        expect_timeout(nodes, 0, nodes.size() == 2 ? 34 : 3);
+}
+
+TEST(GroupFailure, F65LateDispatch)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}, {1, 1, 1, 1}})
+        expect_timeout(nodes, 1, 3);
+}
+
+TEST(GroupFailure, F65LateCombine)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}, {1, 1, 1, 1}})
+        expect_timeout(nodes, 2, 3);
 }
 
 TEST(GroupFailure, DestroyWorksInARefusedState)
@@ -162,6 +182,7 @@ TEST(GroupFailure, ForeignHandleMemoryFailsTheCallOnAllRanks)
         ASSERT_EQ(s.step(), ncclSuccess);
         s.sync();
         s.expect_exact();
+        expect_comm_works(rank); /* nobody is in the step any more */
         if (rank->rank == 1)
             s.use_memory_of(0xff); /* bytes that no update wrote */
         ASSERT_EQ(s.dispatch(), ncclSuccess);

@@ -97,7 +97,8 @@ TEST_F(SimtBulk, AStoreWithoutProxyFenceIsAFault)
 
     SKIP_RACE_UNDER_TSAN;
     fill();
-    std::string text = report(3, 32, [&] { stream(kNoStoreFence); }, &rc);
+    std::string text = report(
+        3, 32, [&] { stream(kNoStoreFence); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("did not order_before_bulk_store"), std::string::npos) << text;
     EXPECT_NE(text.find("simt_bulk_test.cc:"), std::string::npos) << text;
@@ -113,7 +114,8 @@ TEST_F(SimtBulk, AStageUsedAgainTooEarlyGivesWrongRows)
         fuzz(seed);
         int rc;
 
-        report(3, 32, [&] { stream(kReuseInFlight); }, &rc);
+        report(
+            3, 32, [&] { stream(kReuseInFlight); }, &rc);
         found += rc || wrong();
     }
     EXPECT_GT(found, 10);
@@ -124,7 +126,8 @@ TEST_F(SimtBulk, ABlockMustNotEndWithCopiesInFlight)
     int rc;
 
     fill();
-    std::string text = report(3, 32, [&] { stream(kNoWaitAtEnd); }, &rc);
+    std::string text = report(
+        3, 32, [&] { stream(kNoWaitAtEnd); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("a block ended while a bulk copy used its shared memory"),
               std::string::npos)
@@ -235,7 +238,8 @@ TEST_F(SimtBulk, ALoadAfterAnAcquireNeedsAProxyFence)
                 &rc);
 
             EXPECT_EQ(rc, !fence) << text;
-            EXPECT_EQ(text.find("last order_before_bulk_load") != std::string::npos, !fence) << text;
+            EXPECT_EQ(text.find("last order_before_bulk_load") != std::string::npos, !fence)
+                << text;
         }
 }
 
@@ -271,13 +275,16 @@ TEST_F(SimtBulk, CopiesOfOddSizeOrOutsideSharedMemoryAreFaults)
     int rc;
     std::string text;
 
-    text = report(1, 32, [&] { bulk_store(out, block_shared(), 24); }, &rc);
+    text = report(
+        1, 32, [&] { bulk_store(out, block_shared(), 24); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("units of 16 bytes"), std::string::npos) << text;
-    text = report(1, 32, [&] { bulk_store(out, in, 32); }, &rc);
+    text = report(
+        1, 32, [&] { bulk_store(out, in, 32); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("not between global memory"), std::string::npos) << text;
-    text = report(1, 32, [&] { bulk_store(out, block_shared(), 4112); }, &rc);
+    text = report(
+        1, 32, [&] { bulk_store(out, block_shared(), 4112); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("not between global memory"), std::string::npos) << text;
 }
@@ -285,19 +292,20 @@ TEST_F(SimtBulk, CopiesOfOddSizeOrOutsideSharedMemoryAreFaults)
 TEST_F(SimtBulk, AMissingExpectHangsWithTheStageNamed)
 {
     int rc;
-    std::string text = report(1, 32,
-                              [&] {
-                                  Stages *s = static_cast<Stages *>(block_shared());
+    std::string text = report(
+        1, 32,
+        [&] {
+            Stages *s = static_cast<Stages *>(block_shared());
 
-                                  if (lane_id() == 0) {
-                                      stage_init(&s->full[0], 2);
-                                      stage_init_done();
-                                      stage_expect(&s->full[0], 0);
-                                  }
-                                  warp_sync();
-                                  WAIT_UNTIL(stage_test(&s->full[0], 0), "test: stage");
-                              },
-                              &rc);
+            if (lane_id() == 0) {
+                stage_init(&s->full[0], 2);
+                stage_init_done();
+                stage_expect(&s->full[0], 0);
+            }
+            warp_sync();
+            WAIT_UNTIL(stage_test(&s->full[0], 0), "test: stage");
+        },
+        &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("lanes ffffffff: test: stage"), std::string::npos) << text;

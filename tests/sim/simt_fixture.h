@@ -90,8 +90,8 @@ class SimtTest : public testing::Test
         Host *host = static_cast<Host *>(arg);
         const simt_launch &l = *host->launch;
         const std::function<void()> *body = &l.body;
-        struct simt_grid grid = {l.name, l.gpu,        l.blocks,     l.threads, l.shared_bytes,
-                                 lane,   &body,        sizeof(body), grid_done, host};
+        struct simt_grid grid = {l.name, l.gpu, l.blocks,     l.threads, l.shared_bytes,
+                                 lane,   &body, sizeof(body), grid_done, host};
 
         simt_grid_start(&grid);
         simt_park(SIMT_WHY("host: grid", l.gpu, 0), is_done, host, UINT64_MAX);
@@ -105,9 +105,9 @@ class SimtTest : public testing::Test
 
 /* Kernels that are wrong on purpose; simt_race_test shows what TSan says to such. */
 #ifdef SIMT_TSAN
-#define SKIP_RACE_UNDER_TSAN GTEST_SKIP() << "a data race on purpose"
+#    define SKIP_RACE_UNDER_TSAN GTEST_SKIP() << "a data race on purpose"
 #else
-#define SKIP_RACE_UNDER_TSAN (void)0
+#    define SKIP_RACE_UNDER_TSAN (void)0
 #endif
 
 #endif

@@ -94,12 +94,11 @@ TEST_F(SimtHost, AHostThatWaitsForeverIsAHang)
     testing::internal::CaptureStderr();
     simt_fiber(
         "rank 3", 3, 0,
-        [](void *arg) {
-            simt_park(SIMT_WHY("test: box", 11, 12), box_is_set, arg, UINT64_MAX);
-        },
+        [](void *arg) { simt_park(SIMT_WHY("test: box", 11, 12), box_is_set, arg, UINT64_MAX); },
         &box);
     simt_engine(
-        "nic", 3, [](void *) { simt_park(SIMT_WHY("nic: idle", 0, 0), stopping, nullptr, UINT64_MAX); },
+        "nic", 3,
+        [](void *) { simt_park(SIMT_WHY("nic: idle", 0, 0), stopping, nullptr, UINT64_MAX); },
         nullptr);
     EXPECT_EQ(simt_run(), 1);
     std::string text = testing::internal::GetCapturedStderr();
@@ -161,7 +160,8 @@ TEST_F(SimtHost, ADoorbellNeedsItsFence)
 {
     static uint64_t doorbell;
     int rc;
-    std::string text = report(1, 32, [&] { ring_doorbell(&doorbell, 1); }, &rc);
+    std::string text = report(
+        1, 32, [&] { ring_doorbell(&doorbell, 1); }, &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("doorbell without order_before_doorbell"), std::string::npos) << text;
@@ -198,7 +198,14 @@ TEST_F(SimtHost, OsThreadsRunGridsInTheBackground)
             ranks.emplace_back([&, gpu] {
                 std::atomic<int> done{0};
                 Meeting m = {&arrived, 2 * 4 * 2, &done};
-                struct simt_grid grid = {"meet", gpu, 4, 64, 1024, meet, &m, sizeof(m),
+                struct simt_grid grid = {"meet",
+                                         gpu,
+                                         4,
+                                         64,
+                                         1024,
+                                         meet,
+                                         &m,
+                                         sizeof(m),
                                          [](void *arg) {
                                              static_cast<std::atomic<int> *>(arg)->store(
                                                  1, std::memory_order_release);

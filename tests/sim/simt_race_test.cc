@@ -146,7 +146,7 @@ void load_and_read(bool all)
     struct {
         mbarrier full;
         alignas(128) vec16 row[32];
-    } *s;
+    } * s;
 
     s = static_cast<decltype(s)>(block_shared());
     if (lane_id() == 0) {

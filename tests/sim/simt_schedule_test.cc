@@ -1,6 +1,7 @@
 /* Tests of the scheduler: fairness, replay, hangs, deadlines, raw spins, residency: sim/simt.cc. */
 #include "simt_fixture.h"
 
+#include <atomic>
 #include <chrono>
 
 namespace
@@ -136,21 +137,22 @@ TEST_F(SimtSchedule, ASpinningLaneDoesNotStarveOthers)
 TEST_F(SimtSchedule, AHangNamesWhoWaitsForWhat)
 {
     uint32_t word = 77;
+    std::atomic<int> line{0}; /* all lanes store it */
     int rc;
-    const int line = __LINE__ + 7; /* of the pause */
-    std::string text = report({{3, 2, 64,
-                                [&] {
-                                    if (warp_id() == 1)
-                                        return;
-                                    if (lane_id() < 4) {
-                                        while (read_in_gpu(&word) != 78)
-                                            pause_lane(SWL_PAUSE("sender: no credit", 5, 9),
-                                                       UINT64_MAX);
-                                    }
-                                    warp_sync();
-                                },
-                                "stuck"}},
-                              &rc);
+    std::string text =
+        report({{3, 2, 64,
+                 [&] {
+                     if (warp_id() == 1)
+                         return;
+                     if (lane_id() < 4) {
+                         line = __LINE__ + 2;
+                         while (read_in_gpu(&word) != 78)
+                             pause_lane(SWL_PAUSE("sender: no credit", 5, 9), UINT64_MAX);
+                     }
+                     warp_sync();
+                 },
+                 "stuck"}},
+               &rc);
 
     EXPECT_EQ(rc, 1);
     for (const char *part :
@@ -158,7 +160,8 @@ TEST_F(SimtSchedule, AHangNamesWhoWaitsForWhat)
           "gpu 3 stuck block 1 warp  0 lanes 0000000f: ", "sender: no credit (5, 9)", "=77",
           "lanes fffffff0: warp_sync", "host stuck: host: grid (3, 0)", "SIMT_SEED=0", "schedule "})
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
-    EXPECT_NE(text.find("simt_schedule_test.cc:" + std::to_string(line)), std::string::npos) << text;
+    EXPECT_NE(text.find("simt_schedule_test.cc:" + std::to_string(line)), std::string::npos)
+        << text;
     EXPECT_EQ(text.find("warp  1"), std::string::npos) << text;
 }
 
@@ -170,7 +173,8 @@ TEST_F(SimtSchedule, AHangIsFoundUnderEverySeed)
         int rc;
 
         fuzz(seed, 200);
-        report(20, 128, [&] { WAIT_UNTIL(read_in_gpu(&word), "test: never"); }, &rc);
+        report(
+            20, 128, [&] { WAIT_UNTIL(read_in_gpu(&word), "test: never"); }, &rc);
         EXPECT_EQ(rc, 1);
         EXPECT_EQ(run(2, 64, [&] { block_sync(); }), 0) << "the run after a hang works";
     }
@@ -228,14 +232,15 @@ TEST_F(SimtSchedule, HangReportStopsInsteadOfExpiringDeadlines)
     int rc;
 
     config.hang_report = true;
-    std::string text = report(1, 32,
-                              [&] {
-                                  uint64_t until = clock_ns() + 1000000000;
+    std::string text = report(
+        1, 32,
+        [&] {
+            uint64_t until = clock_ns() + 1000000000;
 
-                                  while (!read_in_gpu(&word) && clock_ns() < until)
-                                      pause_lane(SWL_PAUSE("test: never", 0, 0), until);
-                              },
-                              &rc);
+            while (!read_in_gpu(&word) && clock_ns() < until)
+                pause_lane(SWL_PAUSE("test: never", 0, 0), until);
+        },
+        &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("test: never"), std::string::npos) << text;
@@ -244,18 +249,20 @@ TEST_F(SimtSchedule, HangReportStopsInsteadOfExpiringDeadlines)
 TEST_F(SimtSchedule, ARawSpinStopsWithItsLine)
 {
     uint32_t word = 0;
-    int rc;
-    const int line = __LINE__ + 3; /* of the read */
-    std::string text = report(1, 32,
-                              [&] {
-                                  while (!read_in_gpu(&word)) {
-                                  }
-                              },
-                              &rc);
+    int rc, line = 0;
+    std::string text = report(
+        1, 32,
+        [&] {
+            line = __LINE__ + 1; /* of the first lane, the others never run */
+            while (!read_in_gpu(&word)) {
+            }
+        },
+        &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("raw spin"), std::string::npos) << text;
-    EXPECT_NE(text.find("simt_schedule_test.cc:" + std::to_string(line)), std::string::npos) << text;
+    EXPECT_NE(text.find("simt_schedule_test.cc:" + std::to_string(line)), std::string::npos)
+        << text;
 }
 
 TEST_F(SimtSchedule, ReadsBetweenOtherWorkAreNoRawSpin)

@@ -27,9 +27,8 @@ class SimtScope : public SimtTest
         };
 
         word = 0;
-        return report({{0, 2, 64, [&] { body(0); }, "first"},
-                       {1, 2, 64, [&] { body(1); }, "second"}},
-                      rc_p);
+        return report(
+            {{0, 2, 64, [&] { body(0); }, "first"}, {1, 2, 64, [&] { body(1); }, "second"}}, rc_p);
     }
 };
 
@@ -86,7 +85,8 @@ TEST_F(SimtScope, AViolationNamesBothPlaces)
     EXPECT_NE(text.find("gpu 1 second block 1 warp 1 lane 0"), std::string::npos) << text;
     EXPECT_NE(text.find("gpu 0 first block 0"), std::string::npos) << text;
     for (int line : {write_line, read_line})
-        EXPECT_NE(text.find("simt_scope_test.cc:" + std::to_string(line)), std::string::npos) << text;
+        EXPECT_NE(text.find("simt_scope_test.cc:" + std::to_string(line)), std::string::npos)
+            << text;
 }
 
 TEST_F(SimtScope, ForgottenMemoryHasNoWriter)
@@ -111,7 +111,8 @@ TEST_F(SimtScope, ALaneMustNotStoreToANicWord)
     EXPECT_EQ(run(1, 32, [&] { add_to_peer(&words[3], 1); }), 0);
     EXPECT_EQ(run(1, 32, [&] { nic_add(&words[1], 1); }), 0);
     EXPECT_EQ(run(1, 32, [&] { read_from_nic(&words[1]); }), 0);
-    std::string text = report(1, 32, [&] { publish_to_peer(&words[2], uint64_t(0)); }, &rc);
+    std::string text = report(
+        1, 32, [&] { publish_to_peer(&words[2], uint64_t(0)); }, &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("a NIC adds to"), std::string::npos) << text;
     simt_forget_memory(words, sizeof(words));
@@ -132,22 +133,25 @@ TEST_F(SimtScope, PostsNeedAFenceAfterTheLastDataStore)
                       post_to_peer(&word, 2);
                   }),
               0);
-    report(1, 32, [&] { post_to_peer(&word, 1); }, &rc);
+    report(
+        1, 32, [&] { post_to_peer(&word, 1); }, &rc);
     EXPECT_EQ(rc, 1);
-    report(1, 32,
-           [&] {
-               order_before_publish(SWL_SCOPE_GPU);
-               post_to_peer(&word, 1);
-           },
-           &rc);
+    report(
+        1, 32,
+        [&] {
+            order_before_publish(SWL_SCOPE_GPU);
+            post_to_peer(&word, 1);
+        },
+        &rc);
     EXPECT_EQ(rc, 1);
-    std::string text = report(1, 32,
-                              [&] {
-                                  order_before_publish(SWL_SCOPE_SYS);
-                                  store_data(&data, vec16{});
-                                  post_to_peer(&word, 1);
-                              },
-                              &rc);
+    std::string text = report(
+        1, 32,
+        [&] {
+            order_before_publish(SWL_SCOPE_SYS);
+            store_data(&data, vec16{});
+            post_to_peer(&word, 1);
+        },
+        &rc);
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("post_to_peer without order_before_publish"), std::string::npos) << text;
 }
@@ -162,10 +166,10 @@ TEST_F(SimtScope, WordPrimitivesReturnTheOldValue)
                   [&] {
                       if (lane_id())
                           return;
-                      got = {add_in_gpu(&word, 3u),       or_in_block(&word, 16u),
-                             and_in_gpu(&word, 0x1cu),    cas_in_block(&word, 1u, 2u),
-                             cas_in_gpu(&word, 24u, 9u),  read_in_block(&word),
-                             add_to_peer(&wide, 2),       read_from_host(&wide)};
+                      got = {add_in_gpu(&word, 3u),      or_in_block(&word, 16u),
+                             and_in_gpu(&word, 0x1cu),   cas_in_block(&word, 1u, 2u),
+                             cas_in_gpu(&word, 24u, 9u), read_in_block(&word),
+                             add_to_peer(&wide, 2),      read_from_host(&wide)};
                   }),
               0);
     EXPECT_EQ(got, (std::vector<uint64_t>{5, 8, 24, 24, 24, 9, 1ull << 40, (1ull << 40) + 2}));

@@ -1,6 +1,8 @@
 /* Tests of collectives, barriers and position: sim/simt_warp.cc. */
 #include "simt_fixture.h"
 
+#include <atomic>
+
 namespace
 {
 
@@ -132,13 +134,15 @@ TEST_F(SimtWarp, NamedBarriersAreIndependent)
 
 TEST_F(SimtWarp, ADivergentCollectiveNamesBothPlaces)
 {
+    std::atomic<int> line{0};
     int rc;
-    const int line = __LINE__ + 3; /* of the ballot */
-    std::string text = report(1, 32,
-                              [&] {
-                                  lane_id() < 16 ? warp_sync() : (void)warp_ballot(true);
-                              },
-                              &rc);
+    std::string text = report(
+        1, 32,
+        [&] {
+            line = __LINE__ + 1;
+            lane_id() < 16 ? warp_sync() : (void)warp_ballot(true);
+        },
+        &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("different collectives"), std::string::npos) << text;
@@ -149,14 +153,15 @@ TEST_F(SimtWarp, ADivergentCollectiveNamesBothPlaces)
 TEST_F(SimtWarp, TheSameCollectiveOnTwoLinesIsDivergent)
 {
     int rc;
-    std::string text = report(1, 32,
-                              [&] {
-                                  if (lane_id() == 5)
-                                      warp_sync();
-                                  else
-                                      warp_sync();
-                              },
-                              &rc);
+    std::string text = report(
+        1, 32,
+        [&] {
+            if (lane_id() == 5)
+                warp_sync();
+            else
+                warp_sync();
+        },
+        &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("different collectives"), std::string::npos) << text;
@@ -165,7 +170,8 @@ TEST_F(SimtWarp, TheSameCollectiveOnTwoLinesIsDivergent)
 TEST_F(SimtWarp, ANamedBarrierOfTwoSizesIsAFault)
 {
     int rc;
-    std::string text = report(1, 96, [&] { named_sync(3, warp_id() ? 96 : 64); }, &rc);
+    std::string text = report(
+        1, 96, [&] { named_sync(3, warp_id() ? 96 : 64); }, &rc);
 
     EXPECT_EQ(rc, 1);
     EXPECT_NE(text.find("disagree about its size"), std::string::npos) << text;

@@ -21,7 +21,7 @@ namespace
 
 const uint32_t pieces_max = 4;
 const uint32_t header_bytes = 64; /* of a message on the wire */
-const uint64_t tick_ns = 256;     /* parts and completions share moments: fewer turns of the engine */
+const uint64_t tick_ns = 256; /* parts and completions share moments: fewer turns of the engine */
 
 /* core.cuh's way to memory. */
 struct engine_memory {
