@@ -94,7 +94,7 @@ build() {
     fi
     if [ "$rc" -ne 0 ]; then
         say "the build of preset $preset failed:"
-        grep -A 12 -m 3 'error' "$log" || tail -n 30 "$log"
+        grep -E -A 12 -m 3 '^FAILED|error:' "$log" || tail -n 30 "$log"
         say "the whole output is in $log"
     fi
     return "$rc"
