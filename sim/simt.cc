@@ -157,8 +157,7 @@ void run_task(Worker *k, Task *t)
     k->now = t;
     k->stats.switches++;
     k->hash = (k->hash ^ static_cast<uint64_t>(t->gpu + 1)) * 0x100000001B3ull;
-    if (!k->background)
-        virtual_ns += kStepNs;
+    time_step(k, 1);
     fiber_switch(&k->fiber, &t->fiber);
     k->now = nullptr;
     t->queued = false;
@@ -199,13 +198,6 @@ void run_warp(Worker *k, Warp *w)
     if (w->run) {
         if (w->parked && !(k->step & 15))
             warp_wake(k, w, w->deadline <= virtual_time());
-        unit_ready(k, w);
-    } else if (w->parked && (w->waiting & ~w->met) && !k->quiet) {
-        /* A pause ends by itself on a GPU: lanes that come to a collective must not wait for parked
-         * lanes whose own words stay as they are. Once for each coming, and not when no word has been
-         * written for long (the warp would go round for ever), so that time can jump. */
-        w->met = w->waiting;
-        warp_wake(k, w, true);
         unit_ready(k, w);
     } else if (w->parked && !w->listed) {
         w->listed = true;
@@ -325,7 +317,8 @@ void unit_ready(Worker *k, Unit *unit)
         k->ready.push_back(unit);
 }
 
-/* Wakes all parked lanes of the warp: the loop of one may hold a collective of all. */
+/* Wakes all parked lanes of the warp: the loop of one may hold a collective of all. A lane that was on
+ * its way to the pause meanwhile sees the changed count there and does not park. */
 bool warp_wake(Worker *k, Warp *w, bool force)
 {
     bool hit = force;
@@ -334,8 +327,13 @@ bool warp_wake(Worker *k, Warp *w, bool force)
         hit = polls_changed(&w->lane[__builtin_ctz(m)].polls);
     if (!hit)
         return false;
-    for (uint32_t m = w->parked; m; m &= m - 1)
-        polls_clear(&w->lane[__builtin_ctz(m)].polls);
+    w->wakes++;
+    for (uint32_t m = w->parked; m; m &= m - 1) {
+        Lane *l = &w->lane[__builtin_ctz(m)];
+
+        polls_clear(&l->polls);
+        l->wakes = w->wakes;
+    }
     w->run |= w->parked;
     w->parked = 0;
     w->deadline = kNever;

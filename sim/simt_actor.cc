@@ -51,8 +51,7 @@ void enter(Worker *k, Lane *l)
     k->pass |= 1u << l->id;
     k->now = l;
     k->stats.switches++;
-    if (!k->background)
-        virtual_ns += kStepNs;
+    time_step(k, 32);
     k->hash = (k->hash ^ name) * 0x100000001B3ull;
 }
 
@@ -242,6 +241,11 @@ void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns)
     }
     Lane *l = static_cast<Lane *>(a);
 
+    if (l->wakes != l->warp->wakes) { /* the others may already wait in a collective for this lane */
+        l->wakes = l->warp->wakes;
+        polls_clear(&l->polls);
+        return;
+    }
     l->warp->run &= ~(1u << l->id);
     l->warp->parked |= 1u << l->id;
     if (deadline_ns < l->warp->deadline)

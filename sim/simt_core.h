@@ -12,7 +12,7 @@ namespace simt
 
 constexpr int kMaxGpus = 256, kPollInline = 6, kPollSpill = 512, kBarriers = 16;
 constexpr uint64_t kNever = UINT64_MAX;
-constexpr unsigned kStepNs = 5; /* virtual time of one lane switch */
+constexpr uint64_t kRoundFs = 10000000; /* virtual time of one turn of everything that is ready */
 constexpr uint32_t kBurst =
     4096; /* primitives a lane may run at a stretch: fairness without fuzz */
 
@@ -58,6 +58,7 @@ struct Actor {
 
 struct Lane : Actor {
     uint8_t id, op;
+    uint32_t wakes; /* of the warp, as of its last collective and this lane's last pause */
     int src; /* operand of shuffles; id of a named barrier */
     uint64_t value;
     const char *file;
@@ -77,7 +78,7 @@ struct Warp : Unit {
     Block *block;
     int id;
     uint32_t all, run, parked, waiting, done; /* waiting: in a collective or barrier */
-    uint32_t met;      /* of those waiting, whose coming has woken the parked lanes */
+    uint32_t wakes;    /* times that parked lanes were woken */
     bool listed;       /* in the worker's parked list */
     uint64_t deadline; /* earliest of the parked lanes */
     char token;
@@ -172,6 +173,7 @@ struct Worker {
     bool inbox_full = false; /* atomic */
     size_t turn = 0;
     uint64_t rng = 1, step = 0, hash = 0;
+    uint64_t elapsed_fs = 0; /* part of a virtual nanosecond */
     uint64_t next_deadline = kNever, next_bulk = kNever;
     uint64_t stores = 0, scanned_stores = 0, quiet_stores = 0, quiet_since = 0;
     uint32_t pass = 0;     /* lanes of the running warp that had their turn */
@@ -199,6 +201,18 @@ struct Gpu {
 
 extern struct simt_config config;
 extern uint64_t virtual_ns;
+
+/* What is ready runs side by side on the hardware: a switch takes its share of a round. */
+inline void time_step(Worker *k, uint64_t lanes)
+{
+    if (k->background)
+        return;
+    k->elapsed_fs += kRoundFs / (lanes * (k->ready.size() + 1));
+    if (k->elapsed_fs >= 1000000) {
+        virtual_ns += k->elapsed_fs / 1000000;
+        k->elapsed_fs %= 1000000;
+    }
+}
 extern Gpu gpus[kMaxGpus];
 Worker *worker_self(void);
 void worker_enter(Worker *k); /* the calling OS thread works for k from now on */

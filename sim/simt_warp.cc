@@ -76,9 +76,10 @@ void collective_finish(Warp *w)
     for (int i = 0; i < 32; i++) {
         w->lane[i].value = answer[i];
         w->lane[i].op = SIMT_OP_NONE;
+        w->lane[i].wakes = w->wakes;
     }
     w->run |= w->waiting;
-    w->waiting = w->met = 0;
+    w->waiting = 0;
 }
 
 void barrier_finish(Block *b, int id)
@@ -94,7 +95,6 @@ void barrier_finish(Block *b, int id)
 
             if ((l.op == SIMT_OP_BLOCK_SYNC || l.op == SIMT_OP_NAMED_SYNC) && l.src == id) {
                 w->waiting &= ~(1u << l.id);
-                w->met &= ~(1u << l.id);
                 w->run |= 1u << l.id;
                 l.op = SIMT_OP_NONE;
             }
