@@ -44,7 +44,7 @@ struct swl_state {
     uint64_t dropped;  /* rows dropped since creation */
     /* of the running kernel; zeroed by its last block */
     uint32_t ticket, barrier;
-    uint32_t claimed, async_bits;
+    uint32_t claimed, async_bits; /* claimed: until the recovery; the bits: of the running kernel */
     uint32_t received, served, gathered, pad;
 };
 
@@ -65,7 +65,7 @@ struct swl_device_group {
     struct swl_rdma_view net;       /* link n * P + p, then (remote nodes) * P + j * P + p */
     struct swl_state *state;
     struct swl_positions now, next;
-    uint64_t *back_seen, *forth_seen;    /* resync marks seen: [n * P + p], [j * P + p] */
+    uint64_t *forth_sent, *back_sent;    /* resync marks of the peers: [n * P + p], [j * P + p] */
     uint64_t *counts_seen, *fix_seen;    /* [nserved] messages taken */
     uint64_t *bases_seen;                /* [remote nodes] */
     uint64_t *link_sent, *link_taken;    /* [nlocal][Q] positions of link rings */

@@ -38,6 +38,14 @@ SWL_DEV const struct swl_rdma_remote *in_remote(const struct swl_device_group *g
     return g->net.remotes + out_rings(g) + y;
 }
 
+/* The rank at the other end of a link. */
+SWL_DEV uint32_t link_rank(const struct swl_device_group *g, uint32_t link)
+{
+    const uint32_t p = g->shape.nrings, out = out_rings(g);
+
+    return link < out ? g->out[link / p].rank : g->in[(link - out) / p].rank;
+}
+
 /* Index of out ring x in the gateway's arrays [served][P], and of in ring y in the source's. */
 SWL_DEV uint32_t out_index(const struct swl_device_group *g, uint32_t x)
 {
@@ -51,6 +59,41 @@ SWL_DEV uint32_t in_index(const struct swl_device_group *g, uint32_t y)
     const uint32_t p = g->shape.nrings;
 
     return g->in[y / p].remote * p + y % p;
+}
+
+/* Look at the completions of a ring's queue pair; false = it is in error (reported). For waits of
+ * the lane that posts there: what an error took with it never arrives. */
+SWL_DEV bool out_poll(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w,
+                      struct wait_at at)
+{
+    at.peer = g->out[x / g->shape.nrings].rank;
+    return qp_poll(out_qp(g, x), w, at);
+}
+
+SWL_DEV bool in_poll(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w,
+                     struct wait_at at)
+{
+    at.peer = g->in[y / g->shape.nrings].rank;
+    return qp_poll(in_qp(g, y), w, at);
+}
+
+/* All queue pairs of the out (in) rings of channel `channel`. */
+SWL_DEV bool out_poll_channel(const struct swl_device_group *g, uint32_t channel,
+                              const struct swl_watch *w, struct wait_at at)
+{
+    for (uint32_t x = channel; x < out_rings(g); x += g->shape.nchannels)
+        if (!out_poll(g, x, w, at))
+            return false;
+    return true;
+}
+
+SWL_DEV bool in_poll_channel(const struct swl_device_group *g, uint32_t channel,
+                             const struct swl_watch *w, struct wait_at at)
+{
+    for (uint32_t y = channel; y < in_rings(g); y += g->shape.nchannels)
+        if (!in_poll(g, y, w, at))
+            return false;
+    return true;
 }
 
 /* Add to the word of out ring x in array `words` at the gateway, after all earlier writes. */

@@ -1,11 +1,15 @@
 /* resync.cuh: bring the rings back in step after a given-up call, without zeroing. Layer: kernels.
  *
- * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Each end of a link
- * adds 1 to its peer's mark on the same queue pair; adds execute in order, so a mark that arrived
- * means that all older data and counts have landed. Then the consumer of a ring takes everything
- * published as consumed and returns the missing credit; the producer starts nothing before its
- * credit equals what it has sent. Both ends then agree on the position. Words between ranks of a
- * node need no exchange: they carry the new generation. */
+ * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Three marks travel on
+ * each link, each an add that brings the peer's mark word up to a value of the new generation; adds
+ * execute in order, so a mark that arrived means that all older data and counts have landed:
+ *   source  -> gateway  2 * gen      "nothing of the old generation follows"
+ *   gateway -> source   2 * gen      "the same; and I have taken all of yours as consumed"
+ *   source  -> gateway  2 * gen + 1  "and I all of yours"
+ * Neither side sends anything new before the other has said that it counts anew: it would be taken
+ * for old. Taking means: the consumer of a ring moves its position to the tail and returns the missing
+ * credit, so that both ends agree. Marks of an attempt that failed show an older generation. Words
+ * between ranks of a node need no exchange: they carry the new generation. */
 #pragma once
 
 #include "kernels/net.cuh"
@@ -21,32 +25,42 @@ SWL_DEV struct wait_at resync_at(uint32_t peer)
     return at;
 }
 
-SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, const struct swl_watch *w,
-                             struct wait_at at)
+/* The lane that owns the queue pair `qp` to that rank. */
+SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp *qp,
+                             const struct swl_watch *w, struct wait_at at)
 {
     for (;;) {
         const uint64_t seen = read_from_nic(word);
 
         if (seen >= want)
             return true;
-        if (!wait_again(w, at, want, seen, SWL_PAUSE("recovery: count from rank", at.peer, 0)))
+        if (!qp_poll(qp, w, at) ||
+            !wait_again(w, at, want, seen, SWL_PAUSE("recovery: count from rank", at.peer, 0)))
             return false;
     }
 }
 
-SWL_DEV bool resync_post_marks(const struct swl_device_group *g, const struct swl_watch *w)
+/* Bring the mark of out link x (in link y) at the peer up to `value`, after all that was posted. */
+SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint64_t value,
+                             const struct swl_watch *w)
 {
-    bool ok = true;
+    if (!out_poll(g, x, w, resync_at(0)) ||
+        !out_add(g, x, g->at.forth_mark, value - g->forth_sent[x], w, resync_at(0)))
+        return false;
+    g->forth_sent[x] = value;
+    qp_ring(out_qp(g, x));
+    return true;
+}
 
-    for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
-        ok = ok && out_add(g, x, g->at.forth_mark, 1, w, resync_at(0));
-        qp_ring(out_qp(g, x));
-    }
-    for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
-        ok = ok && in_add(g, y, g->at.back_mark, 1, w, resync_at(0));
-        qp_ring(in_qp(g, y));
-    }
-    return ok;
+SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64_t value,
+                            const struct swl_watch *w)
+{
+    if (!in_poll(g, y, w, resync_at(0)) ||
+        !in_add(g, y, g->at.back_mark, value - g->back_sent[y], w, resync_at(0)))
+        return false;
+    g->back_sent[y] = value;
+    qp_ring(in_qp(g, y));
+    return true;
 }
 
 /* Source side of ring x: partial sums are consumed here. */
@@ -55,20 +69,18 @@ SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const stru
     const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
     uint64_t tail;
 
-    if (!await_nic_count(own_word(g, g->at.back_mark, x), g->back_seen[x] + 1, w, at))
+    if (!await_nic_count(own_word(g, g->at.back_mark, x), 2 * w->gen, out_qp(g, x), w, at))
         return false;
-    g->back_seen[x] = read_from_nic(own_word(g, g->at.back_mark, x));
     tail = read_from_nic(own_word(g, g->at.partial_tail, x));
     if (!out_add(g, x, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
         return false;
-    qp_ring(out_qp(g, x));
     g->now.partial_recv[x] = g->next.partial_recv[x] = tail;
     g->now.partial_credited[x] = g->next.partial_credited[x] = tail;
     g->partial_used[x] = 0;
     if (x % g->shape.nrings == 0)
         g->bases_seen[x / g->shape.nrings] =
             read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
-    return true;
+    return resync_mark_out(g, x, 2 * w->gen + 1, w);
 }
 
 /* Gateway side of ring y: slots and requests are consumed here. */
@@ -78,15 +90,13 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struc
     const struct wait_at at = resync_at(g->in[j].rank);
     uint64_t slots, requests;
 
-    if (!await_nic_count(own_word(g, g->at.forth_mark, y), g->forth_seen[y] + 1, w, at))
+    if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen, in_qp(g, y), w, at))
         return false;
-    g->forth_seen[y] = read_from_nic(own_word(g, g->at.forth_mark, y));
     slots = read_from_nic(own_word(g, g->at.recv_tail, y));
     requests = read_from_nic(own_word(g, g->at.request_tail, y));
     if (!in_add(g, y, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
         !in_add(g, y, g->at.request_credit, requests - g->now.request_credited[y], w, at))
         return false;
-    qp_ring(in_qp(g, y));
     g->now.recv[y] = g->next.recv[y] = slots;
     g->now.recv_credited[y] = g->next.recv_credited[y] = slots;
     g->now.request_recv[y] = g->next.request_recv[y] = requests;
@@ -95,10 +105,10 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struc
         g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
         g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
     }
-    return true;
+    return resync_mark_in(g, y, 2 * w->gen, w);
 }
 
-/* The peers have taken everything this rank ever sent. */
+/* The peers have taken everything this rank ever sent; with the marks the credit has come. */
 SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct swl_watch *w)
 {
     const uint32_t p = g->shape.nrings;
@@ -106,25 +116,38 @@ SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct 
     for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
         const struct wait_at at = resync_at(g->out[x / p].rank);
 
-        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x], w, at) ||
-            !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x], w, at))
+        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x], out_qp(g, x), w,
+                             at) ||
+            !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x],
+                             out_qp(g, x), w, at))
             return false;
     }
-    for (uint32_t y = lane_id(); y < in_rings(g); y += 32)
-        if (!await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y], w,
-                             resync_at(g->in[y / p].rank)))
+    for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
+        const struct wait_at at = resync_at(g->in[y / p].rank);
+
+        if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen + 1, in_qp(g, y), w,
+                             at) ||
+            !await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y],
+                             in_qp(g, y), w, at))
             return false;
+    }
     return true;
 }
 
+/* Every rank marks all its out links first, so that the waits below have no cycle: gateways wait for
+ * the first marks, sources for gateways, gateways for the last marks. */
 SWL_DEV bool resync_rings(const struct swl_device_group *g, const struct swl_watch *w)
 {
-    bool ok = warp_all(resync_post_marks(g, w));
+    bool ok = true;
 
     for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
-        ok = resync_out(g, x, w);
+        ok = resync_mark_out(g, x, 2 * w->gen, w);
+    ok = warp_all(ok);
     for (uint32_t y = lane_id(); ok && y < in_rings(g); y += 32)
         ok = resync_in(g, y, w);
+    ok = warp_all(ok);
+    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
+        ok = resync_out(g, x, w);
     ok = warp_all(ok);
     return warp_all(ok && resync_await_credit(g, w));
 }
@@ -148,15 +171,17 @@ SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
     struct swl_state *s = g->state;
     const uint64_t poison = warp_shfl(read_from_peer(w->poison) >> 16, 0);
     const uint64_t gen = s->gen;
+    const uint64_t failed = poison > gen ? poison : gen;
+    const bool given_up = poison >= gen || warp_shfl(read_in_gpu(&s->claimed), 0) != 0;
     bool ok = true;
 
     warp_sync();
-    if (poison >= gen) { /* a call was given up: new generation, everything counts anew */
+    if (given_up) { /* a call was given up: new generation, everything counts anew */
         if (lane_id() == 0) {
-            s->gen = poison + 1;
+            s->gen = failed + 1;
             s->call = s->epoch = g->shape.start_low;
             s->claimed = 0;
-            w->gen = poison + 1;
+            w->gen = failed + 1;
         }
         warp_sync();
         resync_local(g);

@@ -14,7 +14,7 @@ struct layout {
         in;
     uint64_t out_now, out_next; /* positions: the arrays of a kind lie behind each other */
     uint64_t in_now, in_next;
-    uint64_t back_seen, forth_seen, counts_seen, fix_seen, bases_seen;
+    uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
     uint64_t link_sent, link_taken, fetch_asked, fetch_given, partial_used;
     uint64_t copied;
     uint64_t histogram, totals, selected, fix_count, base;
@@ -46,8 +46,8 @@ static struct layout layout_of(const struct swl_plan *plan)
     l.out_next = swl_take(&at, 8 * np * SWL_POSITION_ARRAYS_OUT);
     l.in_now = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
     l.in_next = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
-    l.back_seen = swl_take(&at, 8 * np);
-    l.forth_seen = swl_take(&at, 8 * jp);
+    l.forth_sent = swl_take(&at, 8 * np);
+    l.back_sent = swl_take(&at, 8 * jp);
     l.counts_seen = swl_take(&at, 8 * j);
     l.fix_seen = swl_take(&at, 8 * j);
     l.bases_seen = swl_take(&at, 8 * n);
@@ -129,8 +129,8 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->state = (void *)(d + l->state);
     g->now = positions_at(d + l->out_now, d + l->in_now, &plan->shape);
     g->next = positions_at(d + l->out_next, d + l->in_next, &plan->shape);
-    g->back_seen = (void *)(d + l->back_seen);
-    g->forth_seen = (void *)(d + l->forth_seen);
+    g->forth_sent = (void *)(d + l->forth_sent);
+    g->back_sent = (void *)(d + l->back_sent);
     g->counts_seen = (void *)(d + l->counts_seen);
     g->fix_seen = (void *)(d + l->fix_seen);
     g->bases_seen = (void *)(d + l->bases_seen);
@@ -212,7 +212,7 @@ static void fill_state(char *h, const struct layout *l, const struct swl_shape *
 
     state->gen = 1;
     state->call = state->epoch = s->start_low;
-    fill_words(h, l->out_now, l->back_seen, s->start_low);
+    fill_words(h, l->out_now, l->forth_sent, s->start_low);
     fill_words(h, l->link_sent, l->partial_used, s->start_low);
 }
 
