@@ -66,12 +66,14 @@ SWL_DEV void call_number(struct block_common *c, const struct swl_device_group *
 }
 
 /* Blocks other than 0 wait until block 0 has brought the rings back in step. */
-SWL_DEV bool await_resynced(const struct swl_device_group *g, const struct swl_watch *w)
+SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *w)
 {
     const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, (uint32_t)block_id(),
                                g->shape.rank};
     const uint64_t want = g->state->clears;
 
+    /* block 0 decides on the generation; this is its lower bound, for the fault of this wait */
+    w->gen = (read_from_peer(w->poison) >> 16) + 1;
     for (;;) {
         const uint64_t seen = read_in_gpu(&g->state->resynced); /* pairs with block 0's publish */
 
@@ -110,24 +112,27 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
         }
         block_sync();
     }
-    if (first_thread() && watch_poisoned(&c->watch))
+    if (first_thread() && watch_given_up(&c->watch))
         c->go = 0;
     block_sync();
     return c->go;
 }
 
 /* A rank that gave up tells the ranks of other nodes. All other warps of the kernel have ended, so
- * the queue pairs are this warp's alone. A full queue is skipped: those peers time out themselves. */
+ * the queue pairs are this warp's alone. A queue that is full or in error is skipped: those peers
+ * time out themselves. */
 SWL_DEV void poison_other_nodes(const struct swl_device_group *g, const struct swl_watch *w)
 {
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, SWL_NO_PEER};
-    const uint64_t word = read_from_peer(w->poison); /* with the rank that is missing */
+    const uint64_t seen = read_from_peer(w->poison); /* with the rank that is missing */
+    const uint64_t word = seen >> 16 >= w->gen ? seen : w->gen << 16 | (seen & 0xffff);
 
     for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32) {
         const struct swl_rdma_remote *r = g->net.remotes + x;
         struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
+        const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
 
-        if (qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey))
+        if (qp_poll(qp, w, at) &&
+            qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey))
             qp_ring(qp);
     }
 }
@@ -149,7 +154,7 @@ SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_w
 {
     struct swl_state *s = g->state;
 
-    if (watch_poisoned(w)) {
+    if (watch_given_up(w)) {
         const uint32_t missing = (uint32_t)read_from_peer(w->poison) & 0xffff;
         const struct wait_at at = {SWL_FAULT_POISON, SWL_WARP_EPILOGUE, 0,
                                    missing ? missing - 1 : SWL_NO_PEER};
@@ -176,7 +181,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     block_sync();
     if (!c->last)
         return false;
-    if (watch_poisoned(&c->watch) && warp_id() == 0)
+    if (watch_given_up(&c->watch) && warp_id() == 0)
         poison_other_nodes(g, &c->watch);
     advance_positions(g);
     if (first_thread()) {

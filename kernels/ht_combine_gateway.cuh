@@ -236,8 +236,9 @@ SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
             open += more;
         }
         if (open && !moved &&
-            !wait_again(&b->common->watch, at, open, 0,
-                        SWL_PAUSE("requests and sums of own gateway warps", b->channel, open)))
+            (!in_poll_channel(g, b->channel, &b->common->watch, at) ||
+             !wait_again(&b->common->watch, at, open, 0,
+                         SWL_PAUSE("requests and sums of own gateway warps", b->channel, open))))
             return;
     }
 }

@@ -179,8 +179,9 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
             open += more;
         }
         if (open && !moved &&
-            !wait_again(&b->common->watch, at, open, 0,
-                        SWL_PAUSE("requests and partial sums of own warps", b->channel, open)))
+            (!out_poll_channel(g, b->channel, &b->common->watch, at) ||
+             !wait_again(&b->common->watch, at, open, 0,
+                         SWL_PAUSE("requests and partial sums of own warps", b->channel, open))))
             return;
     }
 }

@@ -181,8 +181,9 @@ SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
             open += g->next.recv[y] != end;
         }
         if (open && !moved &&
-            !wait_again(&b->common->watch, at, open, 0,
-                        SWL_PAUSE("slots read by own forwarders", b->channel, open)))
+            (!in_poll_channel(g, b->channel, &b->common->watch, at) ||
+             !wait_again(&b->common->watch, at, open, 0,
+                         SWL_PAUSE("slots read by own forwarders", b->channel, open))))
             return;
     }
 }

@@ -155,8 +155,9 @@ SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
             open += g->next.sent[x] != end;
         }
         if (open && !moved &&
-            !wait_again(&b->common->watch, at, open, 0,
-                        SWL_PAUSE("finished slots of own senders", b->channel, open)))
+            (!out_poll_channel(g, b->channel, &b->common->watch, at) ||
+             !wait_again(&b->common->watch, at, open, 0,
+                         SWL_PAUSE("finished slots of own senders", b->channel, open))))
             return;
     }
 }

@@ -32,16 +32,18 @@ SWL_DEV uint64_t table_row(const struct route_block *b, uint32_t rank)
     return ((b->common->call & 1) * s->nranks + rank) * (uint64_t)(1 + s->nlocal_experts);
 }
 
-/* A word of a NIC counter that must grow past `seen`. One lane. */
+/* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair `qp`
+ * to that rank between two block barriers. */
 SWL_DEV bool await_message(const struct route_block *b, const uint64_t *word, uint64_t seen,
-                           struct wait_at at)
+                           struct wait_at at, struct swl_qp *qp)
 {
     for (;;) {
         const uint64_t now = read_from_nic(word);
 
         if (now > seen)
             return true;
-        if (!wait_again(&b->common->watch, at, seen + 1, now,
+        if (!qp_poll(qp, &b->common->watch, at) ||
+            !wait_again(&b->common->watch, at, seen + 1, now,
                         SWL_PAUSE("route message of rank", at.peer, at.kind)))
             return false;
     }
@@ -155,7 +157,7 @@ SWL_DEV bool forward_counts(const struct route_block *b)
 
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
         if (!await_message(b, own_word(g, g->at.counts_tail, j), g->counts_seen[j],
-                           route_at(SWL_FAULT_COUNTS, g->in[j].rank)))
+                           route_at(SWL_FAULT_COUNTS, g->in[j].rank), in_qp(g, j * s->nrings)))
             or_in_block(&b->common->pad, 1u);
         g->counts_seen[j]++;
     }
@@ -245,7 +247,7 @@ SWL_DEV bool take_bases(const struct route_block *b)
 
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
         if (!await_message(b, own_word(g, g->at.bases_tail, n), g->bases_seen[n],
-                           route_at(SWL_FAULT_BASES, g->out[n].rank)))
+                           route_at(SWL_FAULT_BASES, g->out[n].rank), out_qp(g, n * s->nrings)))
             or_in_block(&b->common->pad, 1u);
         g->bases_seen[n]++;
         for (uint32_t i = 0; i < s->max_local; i++) {

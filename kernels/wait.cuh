@@ -44,6 +44,13 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w)
     return read_from_peer(w->poison) >> 16 >= w->gen;
 }
 
+/* This rank has given the generation up, also if a peer that is behind has overwritten the poison
+ * word with its own, smaller generation since. */
+SWL_DEV bool watch_given_up(const struct swl_watch *w)
+{
+    return watch_poisoned(w) || read_in_gpu(w->claimed) != 0;
+}
+
 /* Every rank of the node gives this call up. Any lane, any number of times. */
 SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
 {

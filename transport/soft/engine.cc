@@ -48,6 +48,7 @@ struct engine_memory {
     static void copy(void *to, const void *from, uint64_t bytes)
     {
         memcpy(to, from, bytes);
+        simt_wrote(to, bytes); /* a bulk load of them needs a proxy fence */
     }
     static uint64_t add(uint64_t *p, uint64_t v)
     {
