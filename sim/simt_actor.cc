@@ -241,7 +241,8 @@ void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns)
     }
     Lane *l = static_cast<Lane *>(a);
 
-    if (l->wakes != l->warp->wakes) { /* the others may already wait in a collective for this lane */
+    if (l->wakes !=
+        l->warp->wakes) { /* the others may already wait in a collective for this lane */
         l->wakes = l->warp->wakes;
         polls_clear(&l->polls);
         return;

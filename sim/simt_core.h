@@ -59,7 +59,7 @@ struct Actor {
 struct Lane : Actor {
     uint8_t id, op;
     uint32_t wakes; /* of the warp, as of its last collective and this lane's last pause */
-    int src; /* operand of shuffles; id of a named barrier */
+    int src;        /* operand of shuffles; id of a named barrier */
     uint64_t value;
     const char *file;
     int line;
@@ -78,9 +78,9 @@ struct Warp : Unit {
     Block *block;
     int id;
     uint32_t all, run, parked, waiting, done; /* waiting: in a collective or barrier */
-    uint32_t wakes;    /* times that parked lanes were woken */
-    bool listed;       /* in the worker's parked list */
-    uint64_t deadline; /* earliest of the parked lanes */
+    uint32_t wakes;                           /* times that parked lanes were woken */
+    bool listed;                              /* in the worker's parked list */
+    uint64_t deadline;                        /* earliest of the parked lanes */
     char token;
     Lane lane[32];
 };
