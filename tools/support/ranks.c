@@ -105,7 +105,7 @@ static bool threads_ended(struct swl_ranks *all, uint64_t deadline)
 
 static int run_threads(struct swl_ranks *all)
 {
-    pthread_t *threads = calloc((size_t)all->nranks, sizeof(*threads));
+    pthread_t *threads = calloc((size_t)all->nranks + 1, sizeof(*threads)); /* never 0 bytes */
     uint64_t deadline = job_deadline(all->job);
     int started = 0;
 
@@ -193,7 +193,7 @@ static int collect_children(struct swl_ranks *all, pid_t *pids, int started, uin
 static int run_processes(struct swl_ranks *all)
 {
     uint64_t deadline = job_deadline(all->job);
-    pid_t *pids = calloc((size_t)all->nranks, sizeof(*pids)), parent = getpid();
+    pid_t *pids = calloc((size_t)all->nranks + 1, sizeof(*pids)), parent = getpid();
     int started = 0, rc;
 
     if (!pids)
