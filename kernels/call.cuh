@@ -71,9 +71,12 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
     const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, (uint32_t)block_id(),
                                g->shape.rank};
     const uint64_t want = g->state->clears;
+    const uint64_t poison = read_from_peer(w->poison) >> 16;
+    const uint64_t gen = read_in_gpu(&g->state->gen);
 
-    /* block 0 decides on the generation; this is its lower bound, for the fault of this wait */
-    w->gen = (read_from_peer(w->poison) >> 16) + 1;
+    /* Block 0 decides on the generation, and always answers. Poison of older generations may still be
+     * on its way here and overwrite the word; it must not end this wait. */
+    w->gen = (poison > gen ? poison : gen) + 1;
     for (;;) {
         const uint64_t seen = read_in_gpu(&g->state->resynced); /* pairs with block 0's publish */
 

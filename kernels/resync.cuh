@@ -178,7 +178,7 @@ SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
     warp_sync();
     if (given_up) { /* a call was given up: new generation, everything counts anew */
         if (lane_id() == 0) {
-            s->gen = failed + 1;
+            publish_in_gpu(&s->gen, failed + 1);
             s->call = s->epoch = g->shape.start_low;
             s->claimed = 0;
             w->gen = failed + 1;
