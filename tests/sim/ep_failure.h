@@ -1,0 +1,216 @@
+// ep_failure.h: one rank that lives through failures made on purpose, and the ways to make them.
+#ifndef SWL_TESTS_SIM_EP_FAILURE_H
+#define SWL_TESTS_SIM_EP_FAILURE_H
+
+#include "tests/sim/group_step.h"
+
+#include "sim/simt.h"
+#include "src/gpu.h"
+#include "transport/soft/soft.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+constexpr uint64_t failure_limit_ns = 50000000;
+// No wait lasts longer: three tiers of a sixteenth (kernels/wait.cuh), and some work before.
+constexpr uint64_t failure_most_ns = failure_limit_ns + failure_limit_ns / 16 * 3 + 5000000;
+
+enum { ASYNC_TIMEOUT = 1 };
+
+// What a victim does to the others. The first three need a network.
+enum failure { DEAD_DOORBELL, STALLED_LINK, ERROR_ENTRY, DEAD_NIC, NEVER, LATE };
+
+inline const char *failure_name(failure how)
+{
+    static const char *const names[] = {"DeadDoorbell", "StalledLink", "ErrorEntry",
+                                        "DeadNic",      "NeverCalls",  "Late"};
+
+    return names[how];
+}
+
+inline const char *call_name(int call)
+{
+    static const char *const names[] = {"Update", "Dispatch", "Combine"};
+
+    return names[call];
+}
+
+inline ncclEpGroupConfig_t failure_config(int nranks)
+{
+    ncclEpGroupConfig_t config = small_config();
+
+    config.num_experts = 2 * (unsigned)nranks;
+    config.timeout_ns = failure_limit_ns;
+    return config;
+}
+
+struct FailingRank : GroupStep {
+    const swl_rank *self;
+    int victim, steps = 0;
+
+    FailingRank(const swl_rank *rank, int victim_rank)
+        : GroupStep(rank, failure_config(rank->nranks)), self(rank), victim(victim_rank)
+    {
+    }
+    bool is_victim() const
+    {
+        return self->rank == victim;
+    }
+    // Another routing each step; now and then a token goes nowhere or twice to one expert.
+    void change_routing()
+    {
+        const size_t n = (size_t)nexperts, s = (size_t)++steps, r = (size_t)self->rank;
+
+        for (size_t i = 0; i < ids.size(); i++)
+            ids[i] = (int64_t)((i * (1 + s % 3) + r * 5 + s * s) % n);
+        ids[s % ids.size()] = -1;
+    }
+    // Every rank sends to every rank, so that none can do without the victim.
+    void route_everywhere()
+    {
+        for (size_t i = 0; i < ids.size(); i++)
+            ids[i] = (int64_t)((i + (size_t)self->rank) % (size_t)nexperts);
+    }
+    void exact_steps(int n)
+    {
+        for (int i = 0; i < n && !testing::Test::HasFailure(); i++) {
+            change_routing();
+            ASSERT_EQ(step(), ncclSuccess) << swimlaneLastError();
+            sync();
+            if (bits()) {
+                dispatch(); /* refused; its sentence says why */
+                FAIL() << "step " << i << ": " << swimlaneLastError();
+            }
+            expect_exact();
+        }
+    }
+    void begin(failure how)
+    {
+        const std::string ms = std::to_string(3 * failure_limit_ns / 1000000) + "ms";
+
+        if (!is_victim())
+            return;
+        switch (how) {
+        case DEAD_DOORBELL:
+            set_faults("drop=0+");
+            break;
+        case STALLED_LINK:
+            set_faults("stall=0+" + ms);
+            break;
+        case ERROR_ENTRY:
+            set_faults("error=0/access");
+            break;
+        case DEAD_NIC:
+            set_faults("dead=0");
+            break;
+        case LATE:
+            swl_gpu_sleep_ns(3 * failure_limit_ns);
+            break;
+        case NEVER:
+            break;
+        }
+    }
+    // All ranks: nobody is in a call, what stalled has been let go, what was broken is whole again.
+    void end_fault()
+    {
+        swl_gpu_sleep_ns(4 * failure_limit_ns);
+        expect_comm_works(self);
+        if (is_victim())
+            set_faults("");
+        expect_comm_works(self);
+    }
+    // A step that fails in `call`, enqueued without looking at errors in between.
+    void failing_step(failure how, int call)
+    {
+        uint64_t began = simt_now_ns();
+
+        expect_comm_works(self);
+        route_everywhere();
+        for (int c = 0; c < 3; c++) {
+            ncclResult_t rc;
+
+            if (c == call) {
+                sync();
+                expect_comm_works(self);
+                begin(how);
+                began = simt_now_ns();
+                if (how == NEVER && is_victim())
+                    break;
+            }
+            rc = c == 0 ? update() : c == 1 ? dispatch() : combine();
+            EXPECT_EQ(rc, rc == ncclSystemError && c > call ? rc : ncclSuccess);
+        }
+        sync();
+        EXPECT_LE(simt_now_ns() - began, failure_most_ns) << "rank " << self->rank;
+    }
+    // The group says what happened and does nothing more.
+    void expect_refusal()
+    {
+        const std::string own = "rank " + std::to_string(self->rank) + " (";
+        const std::string limit = "(limit " + std::to_string(failure_limit_ns / 1000000) + " ms)";
+
+        EXPECT_TRUE(bits() & ASYNC_TIMEOUT) << "rank " << self->rank;
+        for (int c = 0; c < 3; c++) {
+            EXPECT_EQ(c == 0 ? update() : c == 1 ? dispatch() : combine(), ncclSystemError);
+            expect_sentence(
+                {" call ", own.c_str(), "gave up after ", limit.c_str(), "ncclEpErrorClear"});
+        }
+    }
+    // A rank that left the call out, or whose own calls had all come through, hears of the failure with
+    // its next call.
+    void expect_told(failure how)
+    {
+        const uint64_t began = simt_now_ns();
+
+        if (bits())
+            return;
+        if (how != NEVER || !is_victim())
+            expect_exact();
+        EXPECT_EQ(update(), ncclSuccess);
+        sync();
+        EXPECT_LE(simt_now_ns() - began, failure_most_ns);
+    }
+    void clear()
+    {
+        expect_comm_works(self);
+        EXPECT_EQ(ncclEpErrorClear(group), ncclSuccess);
+        EXPECT_EQ(bits(), 0);
+        expect_comm_works(self);
+    }
+    // The part of the sentence that says who is missing.
+    static std::string blame()
+    {
+        const std::string sentence = swimlaneLastError();
+        const size_t colon = sentence.find(" ms):");
+
+        return colon == std::string::npos ? sentence : sentence.substr(colon);
+    }
+
+  private:
+    void set_faults(const std::string &text)
+    {
+        EXPECT_EQ(swl_soft_faults_set((uint32_t)self->rank, text.c_str()), ncclSuccess);
+    }
+};
+
+// A queue pair is in error for good: each attempt ends in time and says so. A step that reports no
+// error is exact.
+inline void expect_lost(FailingRank &r)
+{
+    for (int round = 0; round < 3; round++) {
+        uint64_t began;
+
+        r.clear();
+        began = simt_now_ns();
+        r.change_routing();
+        EXPECT_EQ(r.step(), ncclSuccess) << swimlaneLastError();
+        r.sync();
+        EXPECT_LE(simt_now_ns() - began, failure_most_ns);
+        expect_comm_works(r.self);
+        r.expect_told(ERROR_ENTRY);
+        r.expect_refusal();
+    }
+}
+
+#endif

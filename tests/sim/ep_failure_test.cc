@@ -1,0 +1,293 @@
+// ep_failure_test.cc: every failure ends in time, is told to every rank, and can be recovered from
+// where the hardware allows it.
+#include "tests/sim/ep_failure.h"
+
+#include <tuple>
+
+namespace
+{
+
+const std::vector<std::vector<int>> one_node = {{3}};
+const std::vector<std::vector<int>> nodes_shapes = {{1, 1}, {2, 2}, {1, 1, 1}, {3, 2}};
+
+std::string shape_name(const std::vector<int> &nodes)
+{
+    std::string name;
+
+    for (int n : nodes)
+        name += (name.empty() ? "" : "+") + std::to_string(n);
+    return name;
+}
+
+bool needs_network(failure how)
+{
+    return how != NEVER && how != LATE;
+}
+
+// 100 data calls after the failure of a dispatch, in long runs after every failure.
+int steps_after(int call)
+{
+    return call == 1 || getenv("SWL_TEST_LONG") ? 50 : 3;
+}
+
+void expect_blame(const FailingRank &r, failure how)
+{
+    const std::string victim = "rank " + std::to_string(r.victim);
+
+    if (how == NEVER || how == LATE) {
+        EXPECT_NE(FailingRank::blame().find(r.is_victim() ? "this rank" : victim),
+                  std::string::npos)
+            << swimlaneLastError();
+    }
+}
+
+void fail_and_recover(FailingRank &r, failure how, int call, int steps)
+{
+    r.failing_step(how, call);
+    expect_comm_works(r.self);
+    r.expect_told(how);
+    r.expect_refusal();
+    expect_blame(r, how);
+    EXPECT_EQ(ncclEpComplete(r.handle, nullptr, r.stream), ncclSuccess);
+    r.end_fault();
+    r.clear();
+    r.exact_steps(steps);
+}
+
+class EpFailure : public testing::TestWithParam<std::tuple<failure, int>>
+{
+};
+
+TEST_P(EpFailure, EndsInTimeEverywhereAndRecovers)
+{
+    const failure how = std::get<0>(GetParam());
+    const int call = std::get<1>(GetParam());
+    std::vector<std::vector<int>> shapes = nodes_shapes;
+
+    if (!needs_network(how))
+        shapes.insert(shapes.end(), one_node.begin(), one_node.end());
+    for (const std::vector<int> &nodes : shapes) {
+        SCOPED_TRACE(shape_name(nodes));
+        on_ranks(nodes, [&](swl_rank *rank) {
+            FailingRank r(rank, rank->nranks - 1);
+
+            r.exact_steps(2);
+            fail_and_recover(r, how, call, steps_after(call));
+        });
+        if (HasFailure())
+            break;
+    }
+}
+
+std::string case_name(const testing::TestParamInfo<std::tuple<failure, int>> &info)
+{
+    return failure_name(std::get<0>(info.param)) + std::string("In") +
+           call_name(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, EpFailure,
+                         testing::Combine(testing::Values(DEAD_DOORBELL, STALLED_LINK, NEVER, LATE),
+                                          testing::Range(0, 3)),
+                         case_name);
+
+class EpLost : public testing::TestWithParam<std::tuple<failure, int>>
+{
+};
+
+TEST_P(EpLost, ReportsUntilDestroyed)
+{
+    const failure how = std::get<0>(GetParam());
+    const int call = std::get<1>(GetParam());
+
+    for (const std::vector<int> &nodes : nodes_shapes) {
+        SCOPED_TRACE(shape_name(nodes));
+        on_ranks(nodes, [&](swl_rank *rank) {
+            FailingRank r(rank, rank->nranks - 1);
+
+            r.exact_steps(2);
+            r.failing_step(how, call);
+            expect_comm_works(rank);
+            r.expect_told(how);
+            r.expect_refusal();
+            if (how == ERROR_ENTRY && r.is_victim())
+                expect_sentence({"queue pair", "error completion"});
+            r.end_fault();
+            expect_lost(r);
+        });
+        if (HasFailure())
+            break;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, EpLost,
+                         testing::Combine(testing::Values(ERROR_ENTRY, DEAD_NIC),
+                                          testing::Range(0, 3)),
+                         case_name);
+
+TEST(EpFailures, CallsQueuedBehindEndAtOnce)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2, 2}, {3, 2}, {3}})
+        on_ranks(nodes, [&](swl_rank *rank) {
+            FailingRank r(rank, 0);
+            uint64_t began;
+
+            r.exact_steps(1);
+            r.route_everywhere();
+            expect_comm_works(rank);
+            r.begin(LATE);
+            began = simt_now_ns();
+            EXPECT_EQ(r.update(), ncclSuccess);
+            for (int i = 0; i < 6; i++) {
+                /* refused as soon as the first of them has failed */
+                const ncclResult_t rc = i & 1 ? r.combine() : r.dispatch();
+
+                EXPECT_TRUE(rc == ncclSuccess || rc == ncclSystemError);
+            }
+            r.sync();
+            EXPECT_LE(simt_now_ns() - began, failure_most_ns);
+            r.expect_refusal();
+            r.end_fault();
+            r.clear();
+            r.exact_steps(6);
+        });
+}
+
+TEST(EpFailures, FailuresInARowAreRecoveredFrom)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {3, 2}, {3}})
+        on_ranks(nodes, [&](swl_rank *rank) {
+            FailingRank r(rank, 1);
+
+            for (failure how : {LATE, NEVER, LATE})
+                for (int call = 0; call < 3; call++)
+                    fail_and_recover(r, how, call, call == 1 ? 0 : 1);
+            r.exact_steps(5);
+        });
+}
+
+// The fault is still there when everybody clears: the recovery itself fails, everywhere.
+TEST(EpFailures, AFailedRecoveryIsRepeated)
+{
+    for (failure how : {DEAD_DOORBELL, STALLED_LINK})
+        for (const std::vector<int> &nodes : nodes_shapes) {
+            SCOPED_TRACE(failure_name(how) + (" " + shape_name(nodes)));
+            on_ranks(nodes, [&](swl_rank *rank) {
+                FailingRank r(rank, 0);
+
+                r.exact_steps(2);
+                r.failing_step(how, 1);
+                expect_comm_works(rank);
+                r.expect_told(how);
+                r.expect_refusal();
+                for (int i = 0; i < 2; i++) {
+                    r.clear();
+                    if (how == STALLED_LINK)
+                        r.begin(how);
+                    r.change_routing();
+                    EXPECT_EQ(r.step(), ncclSuccess) << swimlaneLastError();
+                    r.sync();
+                    expect_comm_works(rank);
+                    r.expect_told(how);
+                    r.expect_refusal();
+                }
+                r.end_fault();
+                r.clear();
+                r.exact_steps(10);
+            });
+        }
+}
+
+TEST(EpFailures, ClearingAHealthyGroupHasNoEffect)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2, 2}, {3}})
+        on_ranks(nodes, [&](swl_rank *rank) {
+            FailingRank r(rank, 0);
+
+            for (int i = 0; i < 4; i++) {
+                /* each rank another number of times, with nobody waiting for it */
+                for (int n = 0; n < (rank->rank + i) % 3; n++)
+                    EXPECT_EQ(ncclEpErrorClear(r.group), ncclSuccess);
+                r.exact_steps(2);
+            }
+        });
+}
+
+TEST(EpFailures, RecoveryNearPowersOfTwo)
+{
+    for (uint64_t boundary : {UINT64_C(1) << 16, UINT64_C(1) << 31, UINT64_C(1) << 32}) {
+        SCOPED_TRACE(boundary);
+        setenv("SWIMLANE_START_POSITION", std::to_string(boundary - 20).c_str(), 1);
+        for (failure how : {LATE, DEAD_DOORBELL})
+            for (int call = 0; call < 3; call++)
+                on_ranks({2, 2}, [&](swl_rank *rank) {
+                    FailingRank r(rank, 2);
+
+                    r.exact_steps(1 + call);
+                    fail_and_recover(r, how, call, 6);
+                });
+        unsetenv("SWIMLANE_START_POSITION");
+    }
+}
+
+TEST(EpFailures, ManySchedules)
+{
+    const struct simt_config before = simt_config_get();
+    struct simt_config config = before;
+
+    config.preempt_per_1000 = 50;
+    simt_config_set(&config);
+    for (uint64_t seed = 0; seed <= 5; seed++)
+        for (failure how : {DEAD_DOORBELL, STALLED_LINK, LATE, NEVER}) {
+            const std::vector<int> nodes =
+                seed % 2 ? std::vector<int>{2, 1} : std::vector<int>{1, 2};
+            const int call = (int)(seed + (uint64_t)how) % 3;
+
+            SCOPED_TRACE("seed " + std::to_string(seed) + " " + failure_name(how) + " in " +
+                         call_name(call));
+            EXPECT_EQ(run_ranks(nodes, SWL_PLACE_FIBERS, seed,
+                                [&](swl_rank *rank) {
+                                    FailingRank r(rank, (int)seed % rank->nranks);
+
+                                    r.exact_steps(1);
+                                    fail_and_recover(r, how, call, 3);
+                                }),
+                      0);
+        }
+    simt_config_set(&before);
+}
+
+// With SIMT_HANG=report a hang ends the run instead of its calls. In a child: ranks stay behind.
+[[noreturn]] void hang(const std::vector<int> &nodes, failure how, int call)
+{
+    struct simt_config config = simt_config_get();
+
+    config.hang_report = true;
+    simt_config_set(&config);
+    _exit(run_ranks(nodes, SWL_PLACE_FIBERS, 1,
+                    [&](swl_rank *rank) {
+                        FailingRank r(rank, 1);
+
+                        r.exact_steps(1);
+                        r.failing_step(how, call);
+                        expect_comm_works(rank); // whoever left the call out waits here
+                    }) == -1
+              ? 7
+              : 1);
+}
+
+TEST(EpHangReport, NamesTheLanesThatWait)
+{
+    const testing::ExitedWithCode reported(7);
+
+    EXPECT_EXIT(hang({1, 1}, DEAD_DOORBELL, 0), reported,
+                "no lane can make progress.*swl_route_kernel block 0 warp .* lanes .*route message "
+                "of rank .1, ");
+    EXPECT_EXIT(hang({1, 1}, DEAD_DOORBELL, 1), reported,
+                "swl_ht_dispatch_kernel.*slots from rank .1, ");
+    EXPECT_EXIT(hang({1, 1}, DEAD_DOORBELL, 2), reported,
+                "swl_ht_combine_kernel.*requests or partial credit of rank .1, ");
+    EXPECT_EXIT(hang({3}, NEVER, 1), reported,
+                "swl_ht_dispatch_kernel.*entry of rank .1, .*replay with SIMT_SEED=1");
+}
+
+} // namespace
