@@ -133,30 +133,24 @@ SWL_DEV void accumulator_add(struct accumulator *a, const struct accumulator *b)
         a->x[i] = add_rn(a->x[i], b->x[i]);
 }
 
-/* Add the elements of the payload vector `v` of a term, which travelled as the payload's type or, if
- * fp32, as two or one vectors of fp32. Each term passes an accumulator of its rank first. */
-SWL_DEV void accumulator_take(struct accumulator *a, const struct sum_term *t, uint64_t v,
-                              uint32_t dtype)
+/* Add a payload vector. Each row passes an accumulator of its rank first, which starts at +0. */
+SWL_DEV void accumulator_take(struct accumulator *a, const struct vec16 *v, uint32_t dtype)
 {
-    const uint32_t n = dtype == SWL_FP32 ? 4 : 8;
-
-    if (t->fp32 && n == 8) {
-        const struct vec16 low = load_data((const struct vec16 *)t->at + 2 * v);
-        const struct vec16 high = load_data((const struct vec16 *)t->at + 2 * v + 1);
-
-        for (uint32_t i = 0; i < 8; i++)
-            a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(i < 4 ? &low : &high, i, SWL_FP32)));
+    if (dtype == SWL_FP32) {
+        for (uint32_t i = 0; i < 4; i++)
+            a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(v, i, SWL_FP32)));
     } else {
-        const struct vec16 one = load_data((const struct vec16 *)t->at + v);
-
-        if (dtype == SWL_FP32) {
-            for (uint32_t i = 0; i < 4; i++)
-                a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(&one, i, SWL_FP32)));
-        } else {
-            for (uint32_t i = 0; i < 8; i++)
-                a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(&one, i, dtype)));
-        }
+        for (uint32_t i = 0; i < 8; i++)
+            a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(v, i, dtype)));
     }
+}
+
+/* Add eight elements of a partial sum that travelled as two vectors of fp32. */
+SWL_DEV void accumulator_take_fp32(struct accumulator *a, const struct vec16 *low,
+                                   const struct vec16 *high)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        a->x[i] = add_rn(a->x[i], add_rn(0.0f, element_of(i < 4 ? low : high, i, SWL_FP32)));
 }
 
 SWL_DEV uint32_t float_word(float f)
@@ -184,48 +178,92 @@ SWL_DEV struct vec16 round_vector(const struct accumulator *a, uint32_t dtype)
     return v;
 }
 
-/* The sum of payload vector v over all terms. */
-SWL_DEV void sum_vector(const struct gatherer *ga, uint32_t nterms, uint64_t v,
-                        struct accumulator *total)
-{
-    struct accumulator node;
+/* Vectors of a row that a lane has in flight: remote loads take microseconds. */
+#define SWL_SUM_VECTORS 4u
 
-    accumulator_clear(total);
-    accumulator_clear(&node);
+/* Vectors v, v + 32, … of term t into the sums of its node; those behind the row's end are skipped. */
+SWL_DEV void sum_take(const struct gatherer *ga, const struct sum_term *t, uint32_t v,
+                      struct accumulator *node)
+{
+    const uint32_t vectors = ga->row_bytes / 16;
+    const struct vec16 *at = (const struct vec16 *)t->at;
+    struct vec16 in[SWL_SUM_VECTORS];
+
+    if (t->fp32 && ga->dtype != SWL_FP32) {
+        for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
+            if (v + 32 * u < vectors) {
+                const struct vec16 low = load_data(at + 2 * (v + 32 * u));
+                const struct vec16 high = load_data(at + 2 * (v + 32 * u) + 1);
+
+                accumulator_take_fp32(&node[u], &low, &high);
+            }
+        return;
+    }
+    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) /* all loads before the first use */
+        if (v + 32 * u < vectors)
+            in[u] = load_data(at + v + 32 * u);
+    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
+        if (v + 32 * u < vectors)
+            accumulator_take(&node[u], &in[u], ga->dtype);
+}
+
+/* Sums of vectors v, v + 32, … over all terms. */
+SWL_DEV void sum_vectors(const struct gatherer *ga, uint32_t nterms, uint32_t v,
+                         struct accumulator *total)
+{
+    struct accumulator node[SWL_SUM_VECTORS];
+
+    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) {
+        accumulator_clear(&total[u]);
+        accumulator_clear(&node[u]);
+    }
     for (uint32_t i = 0; i < nterms; i++) {
         const struct sum_term *t = &ga->list->term[i];
 
-        if (t->first_of_node) {
-            accumulator_add(total, &node);
-            accumulator_clear(&node);
-        }
+        if (t->first_of_node)
+            for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) {
+                accumulator_add(&total[u], &node[u]);
+                accumulator_clear(&node[u]);
+            }
         if (t->at)
-            accumulator_take(&node, t, v, ga->dtype);
+            sum_take(ga, t, v, node);
     }
-    accumulator_add(total, &node);
+    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
+        accumulator_add(&total[u], &node[u]);
 }
 
-/* All lanes: out[] = the rounded sum of the terms in the scratch list. `fp32`: store the fp32 sum of a
- * single node unrounded (partial sums with SWIMLANE_COMBINE_WIRE=fp32). */
+/* Store vector v: rounded, or as it is for a partial sum that travels as fp32. */
+SWL_DEV void sum_store(const struct gatherer *ga, char *out, uint32_t v,
+                       const struct accumulator *total, bool fp32)
+{
+    struct vec16 *to = (struct vec16 *)out;
+
+    if (fp32 && ga->dtype != SWL_FP32) {
+        const struct vec16 low = {{float_word(total->x[0]), float_word(total->x[1]),
+                                   float_word(total->x[2]), float_word(total->x[3])}};
+        const struct vec16 high = {{float_word(total->x[4]), float_word(total->x[5]),
+                                    float_word(total->x[6]), float_word(total->x[7])}};
+
+        store_data(to + 2 * v, low);
+        store_data(to + 2 * v + 1, high);
+    } else {
+        store_data(to + v, round_vector(total, ga->dtype));
+    }
+}
+
+/* All lanes: out[] = the sum of the terms in the scratch list, rounded to the payload's type, or
+ * unrounded fp32 (partial sums with SWIMLANE_COMBINE_WIRE=fp32). */
 SWL_DEV void sum_terms(const struct gatherer *ga, uint32_t nterms, char *out, bool fp32)
 {
     const uint32_t vectors = ga->row_bytes / 16;
 
-    for (uint32_t v = lane_id(); v < vectors; v += 32) {
-        struct accumulator total;
+    for (uint32_t v = lane_id(); v < vectors; v += 32 * SWL_SUM_VECTORS) {
+        struct accumulator total[SWL_SUM_VECTORS];
 
-        sum_vector(ga, nterms, v, &total);
-        if (fp32 && ga->dtype != SWL_FP32) {
-            const struct vec16 low = {{float_word(total.x[0]), float_word(total.x[1]),
-                                       float_word(total.x[2]), float_word(total.x[3])}};
-            const struct vec16 high = {{float_word(total.x[4]), float_word(total.x[5]),
-                                        float_word(total.x[6]), float_word(total.x[7])}};
-
-            store_data((struct vec16 *)out + 2 * v, low);
-            store_data((struct vec16 *)out + 2 * v + 1, high);
-        } else {
-            store_data((struct vec16 *)out + v, round_vector(&total, ga->dtype));
-        }
+        sum_vectors(ga, nterms, v, total);
+        for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
+            if (v + 32 * u < vectors)
+                sum_store(ga, out, v + 32 * u, &total[u], fp32);
     }
 }
 
