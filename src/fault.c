@@ -35,6 +35,11 @@ static void fault_what(const struct swl_fault_record *record, uint32_t rank, con
     peer_text(record->peer, rank, peer, sizeof(peer));
     if (record->kind == SWL_FAULT_POISON)
         snprintf(text, text_bytes, "another rank gave up before, missing %s", peer);
+    else if (record->kind == SWL_FAULT_COMPLETION)
+        snprintf(text, text_bytes,
+                 "a queue pair to %s ended with an error completion, syndrome 0x%02" PRIx64
+                 " at or after entry %" PRIu64 " (in error until the group is destroyed)",
+                 peer, record->seen & 0xff, record->expected);
     else
         snprintf(text, text_bytes, "%s %s, expected %" PRIu64 ", seen %" PRIu64, peer, kind,
                  record->expected & mask, record->seen & mask);

@@ -74,6 +74,19 @@ TEST(FaultText, RanksThatWereToldNameTheMissingRank)
     EXPECT_NE(text_of(r).find("missing this rank"), std::string::npos);
 }
 
+TEST(FaultText, ErrorCompletionsNameQueuePairAndSyndrome)
+{
+    swl_fault_record r = sample();
+
+    r.kind = SWL_FAULT_COMPLETION;
+    r.seen = 0x13;
+    EXPECT_NE(
+        text_of(r).find("a queue pair to rank 2 ended with an error completion, syndrome 0x13 at "
+                        "or after entry 40"),
+        std::string::npos)
+        << text_of(r);
+}
+
 TEST(FaultText, UnknownNumbersAreSurvived)
 {
     swl_fault_record r = sample();
