@@ -27,7 +27,11 @@ bool needs_network(failure how)
 // 100 data calls after the failure of a dispatch, in long runs after every failure.
 int steps_after(int call)
 {
-    return call == 1 || getenv("SWL_TEST_LONG") ? 50 : 3;
+#ifdef SWL_SANITIZED
+    return getenv("SWL_TEST_LONG") && call == 1 ? 50 : 2;
+#else
+    return getenv("SWL_TEST_LONG") || call == 1 ? 50 : 3;
+#endif
 }
 
 void expect_blame(const FailingRank &r, failure how)
