@@ -76,6 +76,7 @@ struct swl_device_group {
     uint32_t *selected;                  /* [nranks * L] selections of this rank per expert slot */
     uint32_t *fix_count;                 /* [nranks * L] surviving selections toward straddlers */
     uint32_t *base;                      /* [nranks] first row of this rank at every destination */
+    uint32_t *straddled;                 /* [nserved][nlocal] does that source cross the budget? */
     uint32_t route_blocks, route_warps;  /* grid of the route kernel; chunks = blocks * warps */
     struct swl_fault_record *record;     /* pinned */
     uint32_t *host_bits;                 /* pinned: async bits as of the last finished kernel */

@@ -192,13 +192,8 @@ SWL_DEV void send_bases(const struct route_block *b)
         const uint32_t rank = first + lane_id();
         const uint32_t count =
             rank < s->nranks ? *own_u32(g, g->at.counts_table, table_row(b, rank)) : 0;
-        uint32_t upto = count;
+        const uint32_t upto = warp_prefix(count);
 
-        for (int d = 1; d < 32; d *= 2) {
-            const uint32_t before = warp_shfl_up(upto, d);
-
-            upto += lane_id() >= d ? before : 0;
-        }
         if (rank < s->nranks)
             *peer_u32(g, g->gateway_local[rank], g->at.bases_of,
                       (uint64_t)s->local * s->nranks + rank) = sum + upto - count;
@@ -206,7 +201,8 @@ SWL_DEV void send_bases(const struct route_block *b)
     }
 }
 
-/* Trip 2: bases back to the served sources; own bases. */
+/* Trip 2: bases back to the served sources; own bases. Who crosses a budget is noted before: a source
+ * that has its bases may send the counts of its next update. */
 SWL_DEV bool forward_bases(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
@@ -214,9 +210,12 @@ SWL_DEV bool forward_bases(const struct route_block *b)
 
     for (uint32_t i = block_thread(); i < s->nserved * s->nlocal; i += block_threads()) {
         const uint32_t j = i / s->nlocal, local = i % s->nlocal;
-
-        *own_u32(g, g->at.bases_out, (uint64_t)j * s->max_local + local) =
+        const uint32_t base =
             *own_u32(g, g->at.bases_of, (uint64_t)local * s->nranks + g->in[j].rank);
+
+        *own_u32(g, g->at.bases_out, (uint64_t)j * s->max_local + local) = base;
+        g->straddled[i] = straddles(
+            g, base, *own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s) + local));
     }
     for (uint32_t i = block_thread(); i < s->nlocal; i += block_threads())
         g->base[g->local_rank[i]] = *own_u32(g, g->at.bases_of, (uint64_t)i * s->nranks + s->rank);

@@ -58,26 +58,18 @@ SWL_DEV void send_fixes(const struct route_block *b)
     }
 }
 
-/* Gateway: does served source j straddle at local rank i? */
-SWL_DEV bool served_straddles(const struct route_block *b, uint32_t j, uint32_t i)
-{
-    const struct swl_device_group *g = b->g;
-    const struct swl_shape *s = &g->shape;
-
-    return straddles(g, *own_u32(g, g->at.bases_of, (uint64_t)i * s->nranks + g->in[j].rank),
-                     *own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s) + i));
-}
-
+/* Gateway: the counts of served sources that straddle, to the local ranks where they do. */
 SWL_DEV bool forward_fixes(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
     const struct swl_shape *s = &g->shape;
 
     for (uint32_t j = 0; j < s->nserved; j++) {
+        const uint32_t *straddled = g->straddled + (uint64_t)j * s->nlocal;
         bool any = false;
 
         for (uint32_t i = 0; i < s->nlocal; i++)
-            any = any || served_straddles(b, j, i);
+            any = any || straddled[i];
         if (!any)
             continue;
         if (first_thread()) {
@@ -90,7 +82,7 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
         if (read_in_block(&b->common->pad))
             return false;
         for (uint32_t i = 0; i < s->nlocal; i++) {
-            if (!served_straddles(b, j, i))
+            if (!straddled[i])
                 continue;
             for (uint32_t e = block_thread(); e < s->nlocal_experts; e += block_threads())
                 *peer_u32(g, i, g->at.fix_table, (uint64_t)s->local * s->nlocal_experts + e) =

@@ -17,7 +17,7 @@ struct layout {
     uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
     uint64_t link_sent, link_taken, fetch_asked, fetch_given, partial_used;
     uint64_t copied;
-    uint64_t histogram, totals, selected, fix_count, base;
+    uint64_t histogram, totals, selected, fix_count, base, straddled;
     uint64_t bytes;
 };
 
@@ -62,6 +62,7 @@ static struct layout layout_of(const struct swl_plan *plan)
     l.selected = swl_take(&at, 4 * r * s->nlocal_experts);
     l.fix_count = swl_take(&at, 4 * r * s->nlocal_experts);
     l.base = swl_take(&at, 4 * r);
+    l.straddled = swl_take(&at, 4 * j * g);
     l.bytes = swl_take(&at, 0);
     return l;
 }
@@ -144,6 +145,7 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->selected = (void *)(d + l->selected);
     g->fix_count = (void *)(d + l->fix_count);
     g->base = (void *)(d + l->base);
+    g->straddled = (void *)(d + l->straddled);
     g->route_blocks = plan->route.blocks;
     g->route_warps = plan->route.threads / 32;
     g->record = &c->pinned->record;

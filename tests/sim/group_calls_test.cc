@@ -42,6 +42,33 @@ TEST(GroupCalls, StreamsMayChangeBetweenCalls)
     });
 }
 
+/* Rank 1 waits for its row numbers from rank 0, whose messages to it are held up, while rank 2, which
+ * has all of its own, sends the counts of its next update to rank 1. Taken together, the row numbers
+ * of the first and the counts of the second update cross the budget; neither update does. */
+TEST(GroupCalls, ASourceAheadDoesNotCrossTheBudgetOfTheUpdateBefore)
+{
+    setenv("SWIMLANE_SOFT_FAULTS", "rank0.link2:stall=0+50ms", 1);
+    on_ranks({1, 1, 1}, [](swl_rank *rank) {
+        ncclEpGroupConfig_t config = small_config();
+        int64_t *d_first;
+
+        config.max_recv_tokens_per_rank = 16;
+        GroupStep s(rank, config); /* experts 3 to 5 are rank 1's */
+        d_first = s.d_ids;
+        for (int64_t &id : s.ids)
+            id = rank->rank == 0 ? 3 : -1;
+        ASSERT_EQ(s.update(), ncclSuccess);
+        ASSERT_EQ(cudaMalloc((void **)&s.d_ids, s.ids.size() * 8), cudaSuccess);
+        for (int64_t &id : s.ids)
+            id = rank->rank == 2 ? 3 : -1;
+        ASSERT_EQ(s.update(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(s.bits(), 0);
+        EXPECT_EQ(cudaFree(d_first), cudaSuccess);
+    });
+    unsetenv("SWIMLANE_SOFT_FAULTS");
+}
+
 TEST(GroupCalls, ReceivedRowsBecomeVisibleToTheHost)
 {
     on_ranks({2}, [](swl_rank *rank) {
