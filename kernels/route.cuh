@@ -36,6 +36,17 @@ SWL_DEV uint32_t block_threads()
     return (uint32_t)warp_count() * 32;
 }
 
+/* All lanes: sum of the values of this lane and those before it. */
+SWL_DEV uint32_t warp_prefix(uint32_t value)
+{
+    for (int d = 1; d < 32; d *= 2) {
+        const uint32_t before = warp_shfl_up(value, d);
+
+        value += lane_id() >= d ? before : 0;
+    }
+    return value;
+}
+
 /* All threads of all blocks; `number` counts the barriers of the kernel from 1. */
 SWL_DEV bool grid_sync(const struct route_block *b, uint32_t number)
 {

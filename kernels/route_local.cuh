@@ -75,25 +75,29 @@ SWL_DEV void route_count(const struct route_block *b)
         count_token(b, t);
 }
 
-/* Exclusive prefix over the chunks of every bin; totals. One thread a bin, over the whole grid. */
+/* Exclusive prefix over the chunks of every bin; totals. One warp a bin, over the whole grid. */
 SWL_DEV void route_scan(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t chunks = g->route_blocks * g->route_warps;
-    const uint32_t step = block_threads() * (uint32_t)block_count();
+    const uint32_t step = (uint32_t)(warp_count() * block_count());
 
-    for (uint32_t bin = (uint32_t)block_id() * block_threads() + block_thread(); bin < b->nbins;
+    for (uint32_t bin = (uint32_t)(block_id() * warp_count() + warp_id()); bin < b->nbins;
          bin += step) {
         uint32_t sum = 0;
 
-        for (uint32_t c = 0; c < chunks; c++) {
+        for (uint32_t first = 0; first < chunks; first += 32) {
+            const uint32_t c = first + (uint32_t)lane_id();
             uint32_t *word = g->histogram + (uint64_t)c * b->nbins + bin;
-            const uint32_t count = *word;
+            const uint32_t count = c < chunks ? *word : 0;
+            const uint32_t upto = warp_prefix(count);
 
-            *word = sum;
-            sum += count;
+            if (c < chunks)
+                *word = sum + upto - count;
+            sum += warp_shfl(upto, 31);
         }
-        g->totals[bin] = sum;
+        if (lane_id() == 0)
+            g->totals[bin] = sum;
     }
 }
 

@@ -144,6 +144,7 @@ static ncclResult_t release_device(struct ncclEpGroup *group)
     ncclResult_t rc = swl_memory_release(group);
 
     keep(&rc, swl_rdma_destroy(group->rdma));
+    keep(&rc, swl_device_free(&group->memory, group->link_tables, group->link_table_bytes));
     keep(&rc, swl_window_unmap(&group->window));
     keep(&rc, swl_window_free(&group->window));
     keep(&rc, swl_pool_release(group));

@@ -75,6 +75,8 @@ struct ncclEpGroup {
     struct swl_window_map window;
     struct swl_tables tables;
     struct swl_rdma *rdma;
+    void *link_tables; /* device memory that `rdma` uses */
+    uint64_t link_table_bytes;
     struct swl_pinned *pinned;
     struct swl_shared shared[SWL_MEMORIES]; /* [0] stays unused */
     struct swl_region regions[SWL_MEMORIES];

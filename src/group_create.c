@@ -126,6 +126,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     const struct swl_shape *s = &g->plan.shape;
     const uint32_t nlinks = (swl_remote_nodes(s) + s->nserved) * s->nrings;
     struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
+    void *tables = NULL;
     struct swl_rdma_config config = {
         .rank = s->rank,
         .nranks = s->nranks,
@@ -142,11 +143,16 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     };
     ncclResult_t rc = ncclSuccess;
 
-    if (!links)
+    g->link_table_bytes = swl_rdma_table_bytes(nlinks);
+    if (links)
+        rc = swl_device_malloc(&g->memory, &tables, g->link_table_bytes);
+    else
         rc = swl_fail(ncclSystemError, "no host memory for %" PRIu32 " links", nlinks);
+    g->link_tables = tables;
     rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
     if (rc == ncclSuccess && links) {
         fill_links(g, links);
+        config.tables = tables;
         rc = swl_rdma_create(&g->rdma, &config);
     }
     free(links);

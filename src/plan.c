@@ -197,7 +197,11 @@ static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap
     struct swl_plan_kernel *route = &plan->route;
     uint32_t warps = SWL_ROUTE_WARPS;
 
-    route->blocks = clamp_u32(cap ? cap : SWL_ROUTE_BLOCKS, 1, sms);
+    /* a warp takes its tokens one after the other: as many warps as a full batch keeps busy */
+    route->blocks =
+        clamp_u32(s->max_tokens / (SWL_ROUTE_WARPS * SWL_ROUTE_TOKENS), SWL_ROUTE_BLOCKS, sms);
+    if (cap)
+        route->blocks = clamp_u32(cap, 1, sms);
     while (warps > 1 && (uint64_t)route->blocks * warps * chunk_bytes > SWL_ROUTE_SCRATCH_BYTES)
         warps /= 2;
     route->threads = 32 * warps;

@@ -21,6 +21,7 @@ extern "C" {
 #define SWL_BUILTIN_TIMEOUT_NS  UINT64_C(100000000000)
 #define SWL_ROUTE_BLOCKS        4u
 #define SWL_ROUTE_WARPS         8u
+#define SWL_ROUTE_TOKENS        16u /* of a full batch, for each warp */
 #define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
 #define SWL_NETWORK_RING_BYTES  (UINT64_C(512) << 10) /* aim for one ring, more for huge rows */
 #define SWL_LINK_RING_BYTES     (UINT64_C(128) << 10)

@@ -3,7 +3,7 @@
  * Layer: transport, below src/. Creation is collective and goes in three exchanges: what everybody
  * has (counts, window), whom everybody wants (links with queue pair addresses), whether everybody is
  * connected. A rank that fails goes on exchanging, with its failure in the record, so that all ranks
- * end together. Owner of the NIC, of its registrations and of the device tables. */
+ * end together. Owner of the NIC and of its registrations. */
 #include "transport/rdma.h"
 
 #include "src/base/error.h"
@@ -25,7 +25,6 @@ struct swl_rdma {
     struct swl_nic_region signal, payload;
     bool has_signal, has_payload;
     struct swl_rdma_view view;
-    uint64_t table_bytes;
     char name[16];
 };
 
@@ -44,9 +43,9 @@ struct rdma_offer {
     struct swl_nic_address address;
 };
 
-static uint64_t sum(uint64_t links)
+uint64_t swl_rdma_table_bytes(uint32_t nlinks)
 {
-    return links * sizeof(struct swl_qp) + links * sizeof(struct swl_rdma_remote);
+    return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
 /* Which driver serves this place; today the software NIC everywhere. */
@@ -59,6 +58,10 @@ static ncclResult_t check(const struct swl_rdma_config *c)
 {
     if (c->nlinks == 0)
         return ncclSuccess;
+    if (c->tables == NULL)
+        return swl_fail(ncclInvalidArgument,
+                        "rank %u rdma: no device memory for the tables of %u links", c->rank,
+                        c->nlinks);
     if (c->window == NULL || c->window_bytes == 0 || c->signal_bytes > c->window_bytes)
         return swl_fail(ncclInvalidArgument,
                         "rank %u rdma: a window at %p of %llu bytes with %llu bytes of signals",
@@ -136,8 +139,8 @@ static ncclResult_t join(const struct swl_rdma *r, ncclResult_t mine, uint32_t p
 {
     if (mine != ncclSuccess || failed == ncclSuccess || peer == r->rank)
         return mine;
-    return swl_fail(ncclRemoteError, "rank %u rdma: rank %u failed (code %u) while %s", r->rank,
-                    peer, failed, doing);
+    return swl_fail((ncclResult_t)failed, "rank %u rdma: rank %u failed while %s (%s)", r->rank,
+                    peer, doing, ncclGetErrorString((ncclResult_t)failed));
 }
 
 static void say_hello(const struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t rc,
@@ -217,7 +220,7 @@ static ncclResult_t copy_tables(struct swl_rdma *r, const void *tables, uint64_t
     ncclResult_t rc;
 
     SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
-    rc = SWL_CUDA(swl_gpu_copy(r->view.qps, tables, r->table_bytes, stream));
+    rc = SWL_CUDA(swl_gpu_copy(r->view.qps, tables, swl_rdma_table_bytes(r->nlinks), stream));
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_stream_wait(stream, timeout_ns));
     (void)swl_gpu_stream_destroy(stream);
@@ -228,7 +231,7 @@ static ncclResult_t copy_tables(struct swl_rdma *r, const void *tables, uint64_t
 static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_config *c,
                                  const struct rdma_hello *hellos)
 {
-    uint8_t *tables = calloc(1, sum(r->nlinks));
+    uint8_t *tables = calloc(1, swl_rdma_table_bytes(r->nlinks));
     struct swl_qp *qps = (struct swl_qp *)tables;
     struct swl_rdma_remote *remotes;
     ncclResult_t rc = ncclSuccess;
@@ -245,10 +248,8 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
         remotes[i].payload_rkey = h->payload_rkey;
         rc = r->nic->ops->view(r->nic, i, &qps[i]);
     }
-    if (rc == ncclSuccess)
-        rc = SWL_CUDA(swl_gpu_malloc((void **)&r->view.qps, sum(r->nlinks)));
     if (rc == ncclSuccess) {
-        r->table_bytes = sum(r->nlinks);
+        r->view.qps = c->tables;
         r->view.remotes = (const struct swl_rdma_remote *)(r->view.qps + r->nlinks);
         r->view.nlinks = r->nlinks;
         rc = copy_tables(r, tables, c->timeout_ns);
@@ -350,9 +351,6 @@ ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma)
 
     if (rdma == NULL)
         return ncclSuccess;
-    if (rdma->view.qps) {
-        rc = SWL_CUDA(swl_gpu_free(rdma->view.qps));
-    }
     if (rdma->has_payload) {
         next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->payload);
         rc = rc != ncclSuccess ? rc : next;
@@ -395,7 +393,7 @@ ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
 
         SWL_TRY(rdma->nic->ops->query(rdma->nic, i, &s));
         if (s.state == SWL_NIC_QP_ERROR)
-            return swl_fail(ncclRemoteError,
+            return swl_fail(ncclSystemError,
                             "rank %u rdma: queue pair 0x%06x to rank %u failed at entry %llu: %s "
                             "(syndrome 0x%02x)",
                             rdma->rank, s.qpn, rdma->links[i].peer, (unsigned long long)s.index,
@@ -410,7 +408,7 @@ uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma)
 
     if (rdma->nic)
         rdma->nic->ops->caps(rdma->nic, &caps);
-    return caps.device_bytes + rdma->table_bytes;
+    return caps.device_bytes;
 }
 
 const char *swl_rdma_name(const struct swl_rdma *rdma)

@@ -28,6 +28,7 @@ struct swl_rdma_config {
     void *window;          /* symmetric window of this rank, device memory */
     uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
     uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
+    void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
     uint64_t timeout_ns;
     const char *soft_link;   /* SWIMLANE_SOFT_LINK; NULL = read the variable */
     const char *soft_faults; /* SWIMLANE_SOFT_FAULTS; NULL = read the variable */
@@ -39,6 +40,8 @@ struct swl_rdma_config {
 
 struct swl_rdma;
 
+/* Bytes of device memory for the tables that kernels read. */
+uint64_t swl_rdma_table_bytes(uint32_t nlinks);
 /* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
 /* Local. NULL is a no-op. No work of the group may be running. */
@@ -46,7 +49,7 @@ ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
 const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
 /* State of the link's queue pair: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
-/* Bytes of device memory held besides the window. */
+/* Bytes of device memory that the NIC holds. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
 const char *swl_rdma_name(const struct swl_rdma *rdma); /* "soft", "devx", ... or "none" */
 

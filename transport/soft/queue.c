@@ -104,7 +104,7 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
                         nic->rank, q->qpn);
     far = find(&a);
     if (far == NULL || a.qp >= far->nqps || far->qps[a.qp].qpn != a.qpn)
-        return swl_fail(ncclRemoteError,
+        return swl_fail(ncclSystemError,
                         "rank %u nic: queue pair 0x%06x: the peer's queue pair 0x%06x is gone",
                         nic->rank, q->qpn, a.qpn);
     __atomic_add_fetch(&far->references, 1, __ATOMIC_RELAXED);
