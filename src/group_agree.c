@@ -150,9 +150,10 @@ static ncclResult_t check_transports(const struct ncclEpGroup *g)
                         "%" PRIu32 " ranks: the network inside a node is "
                         "missing in this version",
                         g->topology.max_local);
-    if (allowed == SWL_TRANSPORT_PEER && g->topology.nnodes > 1)
+    if (allowed != 0 && !(allowed & SWL_TRANSPORT_SOFT) && g->topology.nnodes > 1)
         return swl_fail(ncclInvalidUsage,
-                        "SWIMLANE_TRANSPORT is peer alone, but the ranks are on %" PRIu32 " nodes",
+                        "SWIMLANE_TRANSPORT leaves out soft, but the ranks are on %" PRIu32
+                        " nodes: other networks are missing in this version",
                         g->topology.nnodes);
     return ncclSuccess;
 }

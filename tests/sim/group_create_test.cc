@@ -156,6 +156,32 @@ TEST(GroupCreate, HintsAndLimitsMayDiffer)
     });
 }
 
+TEST(GroupCreate, TransportsThatAreNotAllowedAreNotUsed)
+{
+    const struct {
+        const char *list;
+        ncclResult_t two_nodes, one_node;
+    } cases[] = {{"peer", ncclInvalidUsage, ncclSuccess},
+                 {"peer,verbs", ncclInvalidUsage, ncclSuccess},
+                 {"soft", ncclSuccess, ncclInvalidUsage},
+                 {"Soft,PEER", ncclSuccess, ncclSuccess}};
+
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.list);
+        setenv("SWIMLANE_TRANSPORT", c.list, 1);
+        for (const bool nodes : {true, false})
+            on_ranks(nodes ? std::vector<int>{1, 1} : std::vector<int>{2}, [&](swl_rank *rank) {
+                const ncclEpGroupConfig_t config = small_config();
+                ncclEpGroup_t group = nullptr;
+
+                EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config),
+                          nodes ? c.two_nodes : c.one_node);
+                EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+            });
+    }
+    unsetenv("SWIMLANE_TRANSPORT");
+}
+
 TEST(GroupCreate, F57ManyRanks)
 {
     for (int nranks : {32, 33, 64, 65, 128, 129})
