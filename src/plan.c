@@ -198,10 +198,10 @@ static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap
     uint32_t warps = SWL_ROUTE_WARPS;
 
     /* a warp takes its tokens one after the other: as many warps as a full batch keeps busy */
-    route->blocks =
-        clamp_u32(s->max_tokens / (SWL_ROUTE_WARPS * SWL_ROUTE_TOKENS), SWL_ROUTE_BLOCKS, sms);
-    if (cap)
-        route->blocks = clamp_u32(cap, 1, sms);
+    if (cap == 0)
+        cap = (uint32_t)swl_max_u64(SWL_ROUTE_BLOCKS,
+                                    s->max_tokens / (SWL_ROUTE_WARPS * SWL_ROUTE_TOKENS));
+    route->blocks = clamp_u32(cap, 1, sms);
     while (warps > 1 && (uint64_t)route->blocks * warps * chunk_bytes > SWL_ROUTE_SCRATCH_BYTES)
         warps /= 2;
     route->threads = 32 * warps;
