@@ -317,13 +317,22 @@ cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_b
 {
     const void *entry = (const void *)(uintptr_t)kernel->entry;
     struct cudaFuncAttributes attributes;
+    int device, most = 0;
 
     /* loads the code of the current device now, which would synchronise at the first launch */
     cudaError_t error = taken(cudaFuncGetAttributes(&attributes, entry));
+    if (error == cudaSuccess)
+        error = taken(cudaGetDevice(&device));
+    if (error == cudaSuccess)
+        error =
+            taken(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     if (error != cudaSuccess)
         return error;
-    return taken(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)shared_bytes));
+    most -= (int)attributes.sharedSizeBytes;
+    if (most < 0 || (size_t)most < shared_bytes)
+        return cudaErrorInvalidValue;
+    /* all that the device has: the limit is the function's, which groups of any size share */
+    return taken(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
 }
 
 cudaError_t swl_gpu_launch(const struct swl_gpu_kernel *kernel, const struct swl_gpu_grid *grid,
