@@ -5,8 +5,8 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     foreach(shard RANGE ${last})
         set(env "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
         if(shard EQUAL 0)
-            swl_test(ep_failure_test SOURCES ep_failure_test.cc LIBS swl_support nccl_ep_static
-                     LABELS sim TIMEOUT 600 ENV ${env})
+            swl_test(ep_failure_test SOURCES ep_failure_test.cc ep_failure_random_test.cc
+                     LIBS swl_support nccl_ep_static LABELS sim TIMEOUT 600 ENV ${env})
         else()
             add_test(NAME ep_failure_test_${shard} COMMAND ep_failure_test)
             set_tests_properties(ep_failure_test_${shard} PROPERTIES TIMEOUT 600 LABELS sim

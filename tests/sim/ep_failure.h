@@ -171,6 +171,19 @@ struct FailingRank : GroupStep {
         sync();
         EXPECT_LE(simt_now_ns() - began, failure_most_ns);
     }
+    // Clear while the fault is still there: the recovery fails, everywhere and in time.
+    void fail_recovery(failure how)
+    {
+        clear();
+        if (how == STALLED_LINK)
+            begin(how);
+        change_routing();
+        EXPECT_EQ(step(), ncclSuccess) << swimlaneLastError();
+        sync();
+        expect_comm_works(self);
+        expect_told(how);
+        expect_refusal();
+    }
     void clear()
     {
         expect_comm_works(self);

@@ -183,17 +183,8 @@ TEST(EpFailures, AFailedRecoveryIsRepeated)
                 expect_comm_works(rank);
                 r.expect_told(how);
                 r.expect_refusal();
-                for (int i = 0; i < 2; i++) {
-                    r.clear();
-                    if (how == STALLED_LINK)
-                        r.begin(how);
-                    r.change_routing();
-                    EXPECT_EQ(r.step(), ncclSuccess) << swimlaneLastError();
-                    r.sync();
-                    expect_comm_works(rank);
-                    r.expect_told(how);
-                    r.expect_refusal();
-                }
+                r.fail_recovery(how);
+                r.fail_recovery(how);
                 r.end_fault();
                 r.clear();
                 r.exact_steps(10);
