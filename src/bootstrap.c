@@ -44,14 +44,17 @@ ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
     return rc != ncclSuccess ? rc : next;
 }
 
-ncclResult_t swl_bootstrap_nccl(const struct swl_bootstrap *boot, ncclResult_t rc, const char *call)
+/* Result of a NCCL call: waits (bounded) while it is in progress, then makes the sentence. */
+static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const char *call)
 {
     const uint64_t limit = swl_gpu_now_ns() + boot->timeout_ns;
 
     while (rc == ncclInProgress) {
-        if (swl_gpu_now_ns() >= limit)
+        if (swl_gpu_now_ns() >= limit) {
+            boot->stuck = true;
             return swl_fail(ncclSystemError, "%s is still in progress after %" PRIu64 " ms", call,
                             boot->timeout_ns / 1000000);
+        }
         swl_gpu_sleep_ns(POLL_NS);
         if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)
             rc = ncclInternalError;
@@ -72,7 +75,7 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     memcpy(boot->host, mine, bytes);
     SWL_TRY(SWL_CUDA(swl_gpu_copy(boot->device, boot->host, bytes, boot->stream)));
     rc = ncclAllGather(boot->device, all, bytes, ncclUint8, boot->comm, boot->stream);
-    SWL_TRY(swl_bootstrap_nccl(boot, rc, "ncclAllGather"));
+    SWL_TRY(nccl_done(boot, rc, "ncclAllGather"));
     SWL_TRY(SWL_CUDA(
         swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
     error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);

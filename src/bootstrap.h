@@ -43,10 +43,6 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
  * failed. `doing` completes "rank 3 failed while ...". */
 ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, const char *doing);
 
-/* Result of a NCCL call: waits (bounded) while it is in progress, then makes the sentence. */
-ncclResult_t swl_bootstrap_nccl(const struct swl_bootstrap *boot, ncclResult_t rc,
-                                const char *call);
-
 #ifdef __cplusplus
 }
 #endif
