@@ -121,6 +121,9 @@ SWL_ROLE void ht_combine_serve(const struct combine_block *b, struct copier *cop
     const uint32_t want = swl_min_u32(b->h.head->recv_rows, b->a->in_rows);
     const struct wait_at at = combine_at(b, SWL_FAULT_SERVE, SWL_WARP_SERVER, SWL_NO_PEER);
 
+    /* the gatherers of the missing rows flag them too, each at its own rank */
+    if (first == 0 && lane_id() == 0 && b->h.head->recv_rows > b->a->in_rows)
+        or_in_gpu(&g->state->async_bits, SWL_ASYNC_OVERFLOW);
     if (b->a->entry.direct) {
         if (first == 0)
             await_exits(b);

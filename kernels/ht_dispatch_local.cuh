@@ -99,12 +99,11 @@ SWL_DEV bool receive_record(const struct receiver *rc, const char *slot, uint32_
         for (uint32_t k = lane_id(); k < a->topk; k += 32)
             write_index(a, (uint64_t)row * a->topk + k,
                         k < n ? (int64_t)pick[k].expert + a->idx_base : -1);
-    if (row >= a->out_rows) { /* never beyond the caller's tensor */
-        if (lane_id() == 0)
-            or_in_gpu(&b->g->state->async_bits, SWL_ASYNC_OVERFLOW);
-        return true;
-    }
-    if (a->entry.direct)
+    /* never beyond the caller's tensors */
+    if (row >= swl_min_u32(a->out_rows, swl_min_u32(a->out_weight_rows, a->out_idx_rows)) &&
+        lane_id() == 0)
+        or_in_gpu(&b->g->state->async_bits, SWL_ASYNC_OVERFLOW);
+    if (row >= a->out_rows || a->entry.direct)
         return true;
     return row_copy(rc->copier, slot + rc->link_row_at, a->row_bytes,
                     lane_id() == 0 ? a->out_tokens + (uint64_t)row * a->row_bytes : 0,

@@ -130,6 +130,26 @@ TEST(GroupFailure, OverflowUnderTrapRefusesWithTheNumbers)
     });
 }
 
+TEST(GroupFailure, RowsThatCombineLacksAreFlaggedWhereTheyAreMissing)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        int64_t count = 0;
+
+        ASSERT_EQ(s.update(), ncclSuccess);
+        ASSERT_EQ(s.dispatch(), ncclSuccess);
+        s.sync();
+        ASSERT_EQ(swimlaneHandleRecvCount(s.handle, &count), ncclSuccess);
+        ASSERT_GT(count, 0);
+        ASSERT_EQ(s.combine(rank->rank == 1 ? (size_t)count - 1 : (size_t)count), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(s.bits() & ~OVERFLOWN, 0);
+        if (rank->rank == 1) {
+            EXPECT_EQ(s.bits(), OVERFLOWN);
+        }
+    });
+}
+
 TEST(GroupFailure, DropCountsAndGoesOn)
 {
     on_ranks({2}, [](swl_rank *rank) {

@@ -89,9 +89,9 @@ struct GroupStep {
         outputs.topk_idx = &oi;
         return ncclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr, stream);
     }
-    ncclResult_t combine()
+    ncclResult_t combine(size_t in_rows = rows)
     {
-        size_t out_sizes[] = {tokens, hidden}, row_sizes[] = {rows, hidden};
+        size_t out_sizes[] = {tokens, hidden}, row_sizes[] = {in_rows, hidden};
         ncclEpTensor_t t = tensor(ncclFloat32, d_rows, row_sizes, 2);
         ncclEpTensor_t o = tensor(ncclFloat32, d_out, out_sizes, 2);
         ncclEpCombineInputs_t inputs = NCCL_EP_COMBINE_INPUTS_INIT;
