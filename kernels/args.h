@@ -84,7 +84,6 @@ struct swl_device_group {
     const uint64_t *host_stop;           /* pinned: not 0 = give up */
     uint64_t timeout_ns;
     uint64_t fingerprint;
-    uint32_t max_memories;
     uint32_t trap; /* overflow sets bit 1 */
 };
 

@@ -1,8 +1,9 @@
 /* layout.h: every byte that two parties touch, described once. C and CUDA.
  *
  * swl_shape is what all ranks of a group agree on. From it follow, by one function each, the
- * offsets of the symmetric window (swl_window), of a handle's memory (swl_handle_layout) and of the
- * rank's private state (swl_state_layout). Nobody else adds up sizes.
+ * offsets of the symmetric window (swl_window) and of a handle's memory (swl_handle_layout). Nobody
+ * else adds up sizes of these. The rank's private memory, which no other party sees, is laid out by
+ * src/tables.c.
  *
  * Words: *source* = a rank sending tokens; *gateway* = the rank of another node that serves it
  * there; *served source* j of a gateway; *remote node* n of a source (own node skipped);
@@ -21,7 +22,6 @@
 
 #define SWL_RING_SLOTS_MAX 64u /* a ring's window of finished slots is one 64-bit mask */
 #define SWL_TOPK_MAX       64u
-#define SWL_LOCAL_MAX      4096u
 
 /* Agreed at group creation; equal on all ranks except the last block. */
 struct swl_shape {

@@ -59,7 +59,6 @@ struct warp_scratch { /* in shared memory; one warp at a time */
         struct swl_selection sel[SWL_TOPK_MAX];
         struct sum_term term[SWL_TOPK_MAX];
     };
-    uint32_t node_and_local[SWL_TOPK_MAX / 4]; /* spare; keeps the struct 16-byte sized */
 };
 static_assert(sizeof(struct warp_scratch) <= SWL_SCRATCH_BYTES, "picture of block.h");
 

@@ -170,7 +170,7 @@ ncclResult_t swl_group_query(struct ncclEpGroup *group, int key, uint64_t *value
 /* Collective, same order and bytes on all ranks. `bytes` may be 0 here: that rank's argument was
  * refused and it only joins the agreement, which then fails on all ranks. */
 ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr_p);
-/* Collective. `ptr` is the start of a region of this group, or NULL (then SWL success everywhere). */
+/* Collective. `ptr` is the start of a region of this group, or NULL, which does nothing. */
 ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr);
 
 /* ---- handle (src/handle.c) ---- */

@@ -154,7 +154,6 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->host_stop = &c->pinned->stop;
     g->timeout_ns = c->timeout_ns;
     g->fingerprint = c->fingerprint;
-    g->max_memories = SWL_MEMORIES;
     g->trap = c->trap;
 }
 

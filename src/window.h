@@ -27,7 +27,7 @@ struct swl_window_map {
 
 /* Own memory, zeroed. */
 ncclResult_t swl_window_open(struct swl_window_map *map, uint64_t bytes);
-/* Map the peers of the node of `rank`; shares[stride * r] is the share of rank r. */
+/* Map the peers of the node of `rank`; shares[r] is the share of rank r. */
 ncclResult_t swl_window_peers(struct swl_window_map *map, const struct swl_topology *topology,
                               uint32_t rank, const struct swl_gpu_share *shares);
 /* Undo the mappings, then free. Safe after a failure of either step; an all-zero map is a no-op. */
