@@ -1,11 +1,22 @@
 # Field reports: one test for each, with its number in the name.
 if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
-    foreach(test counts time)
+    foreach(test counts nodes sizes sums time)
         swl_test(field_${test}_test SOURCES field_${test}_test.cc LIBS swl_bench LABELS sim
                  TIMEOUT 300)
     endforeach()
+    foreach(shard RANGE 4) # the long run takes hours
+        set(env "GTEST_TOTAL_SHARDS=5;GTEST_SHARD_INDEX=${shard}")
+        if(shard EQUAL 0)
+            swl_test(field_repeat_test SOURCES field_repeat_test.cc LIBS swl_bench LABELS sim
+                     TIMEOUT 10800 ENV ${env})
+        else()
+            add_test(NAME field_repeat_test_${shard} COMMAND field_repeat_test)
+            set_tests_properties(field_repeat_test_${shard} PROPERTIES TIMEOUT 10800 LABELS sim
+                                                                       ENVIRONMENT "${env}")
+        endif()
+    endforeach()
     if(SWL_SANITIZE)
-        foreach(test counts time)
+        foreach(test counts nodes repeat sizes sums time)
             target_compile_definitions(field_${test}_test PRIVATE SWL_SANITIZED=1)
         endforeach()
     endif()
