@@ -290,10 +290,10 @@ TEST(Qp, NothingIsSentBeforeTheRing)
     nic_run(0, nic_options(), ring_later);
 }
 
-// F-13; the full form with SWL_LONG_TESTS=1.
+// F-13; the full form with SWL_TEST_LONG=1.
 TEST(Qp, F13PostersOfOneQueueLoseTearAndReorderNothing)
 {
-    bool full = getenv("SWL_LONG_TESTS") != nullptr;
+    bool full = getenv("SWL_TEST_LONG") != nullptr;
 
     for (uint32_t posters = 2; posters <= 8; posters++)
         for (uint64_t seed = 0; seed < (full ? 4 : 2); seed++) {
