@@ -131,8 +131,11 @@ static void *service_main(void *unused)
 
     (void)unused;
     while (wait_for[1].revents == 0) {
-        if (poll(wait_for, 2, -1) < 0 && errno != EINTR)
-            break;
+        if (poll(wait_for, 2, -1) < 0) {
+            if (errno != EINTR)
+                break;
+            continue; /* the answers are those of the time before */
+        }
         if (wait_for[0].revents & POLLIN) {
             const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
@@ -150,7 +153,8 @@ static cudaError_t service_start(void)
     struct sockaddr_un address;
     const socklen_t bytes = address_of(swl_gpu_process_id(), &address);
 
-    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* a client that has gone before it is accepted must not stop the service */
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener < 0)
         return cudaErrorOperatingSystem;
     if (bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 128))
