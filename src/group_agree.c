@@ -59,13 +59,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     uint32_t cap;
 
     SWL_TRY(SWL_CUDA(swl_gpu_info(g->info.device, &gpu)));
-    if (gpu.cc_major < 9)
-        return swl_fail(ncclInvalidUsage,
-                        "device %d has compute capability %d.%d, at least 9.0 is needed",
-                        g->info.device, gpu.cc_major, gpu.cc_minor);
-    if (c->max_sms > (uint32_t)gpu.nsms)
-        return swl_fail(ncclInvalidUsage, "config.max_num_sms is %" PRIu32 ", device %d has %d SMs",
-                        c->max_sms, g->info.device, gpu.nsms);
+    (void)sm_option("NCCL_EP_SHUFFLE_SMS", o->shuffle_sms, gpu.nsms); /* for its warning */
     cap = sm_option("NCCL_EP_COMM_SMS", o->comm_sms, gpu.nsms);
     if (cap == 0)
         cap = c->max_sms ? c->max_sms : SWL_BUILTIN_SMS;

@@ -62,7 +62,7 @@ static void copy_config(struct ncclEpGroup *g, const struct swl_group_config *c)
     info->regions = g->regions;
     g->memory.alloc = c->alloc;
     g->timeout_ns = g->options.timeout_ms ? g->options.timeout_ms * UINT64_C(1000000)
-                    : c->timeout_ns       ? c->timeout_ns
+                    : c->timeout_ns       ? swl_min_u64(c->timeout_ns, SWL_MOST_TIMEOUT_NS)
                                           : SWL_BUILTIN_TIMEOUT_NS;
 }
 

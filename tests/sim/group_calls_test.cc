@@ -19,6 +19,20 @@ TEST(GroupCalls, StepsAreExact)
         });
 }
 
+TEST(GroupCalls, TheLongestTimeLimitIsNotAnOverflow)
+{
+    on_ranks({2, 1}, [](swl_rank *rank) {
+        ncclEpGroupConfig_t config = small_config();
+
+        config.timeout_ns = UINT64_MAX;
+        GroupStep s(rank, config);
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+        EXPECT_EQ(s.bits(), 0);
+    });
+}
+
 TEST(GroupCalls, StreamsMayChangeBetweenCalls)
 {
     on_ranks({1, 1}, [](swl_rank *rank) {
