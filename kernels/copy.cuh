@@ -1,9 +1,10 @@
 /* copy.cuh: a warp moves one row from global memory to up to 32 places. Layer: kernels.
  *
- * The row travels through the warp's two copy stages in pieces: lane 0 starts the bulk load of the
- * next piece while the lanes that have a destination store the present one. The caller has made the
+ * The row travels through the warp's two copy stages in pieces: lane 0 starts the bulk loads ahead, the
+ * lanes that have a destination store piece after piece. Split into begin and end, the loads of a row
+ * pass while the warp does something else. The caller has made the
  * source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the stores
- * (bulk_wait<0>) before it publishes them. When row_copy returns true, every load has completed:
+ * (bulk_wait<0>) before it publishes them. When row_copy_end returns true, every load has completed:
  * the source may be freed. */
 #pragma once
 
@@ -55,43 +56,80 @@ SWL_DEV bool await_piece(const struct copier *c, uint32_t piece, const struct sw
     return true;
 }
 
+SWL_DEV uint32_t copy_pieces(const struct copier *c, uint32_t bytes)
+{
+    return (bytes + c->piece_bytes - 1) / c->piece_bytes;
+}
+
+/* Lane 0: start loading piece `i` of a row, if it has one. */
+SWL_DEV void copy_start(const struct copier *c, const char *src, uint32_t bytes, uint32_t i)
+{
+    const uint32_t from = i * c->piece_bytes;
+
+    if (from < bytes)
+        copy_start_piece(c, c->pieces + i, src + from,
+                         bytes - from < c->piece_bytes ? bytes - from : c->piece_bytes);
+}
+
+/* All lanes: start loading a row into both stages. row_copy_end or row_copy_drop must follow. */
+SWL_DEV void row_copy_begin(struct copier *c, const char *src, uint32_t bytes)
+{
+    bulk_wait_read<0>(); /* earlier stores of this lane no longer read the stages */
+    warp_sync();
+    if (lane_id() == 0) {
+        copy_start(c, src, bytes, 0);
+        copy_start(c, src, bytes, 1);
+    }
+}
+
+/* All lanes: the row goes to `dst` of each lane that has one. src, bytes as in row_copy_begin. */
+SWL_DEV bool row_copy_end(struct copier *c, const char *src, uint32_t bytes, char *dst,
+                          const struct swl_watch *w, struct wait_at at)
+{
+    const uint32_t n = copy_pieces(c, bytes);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t piece = c->pieces + i;
+        const uint32_t from = i * c->piece_bytes;
+        const uint32_t left = bytes - from;
+
+        /* only lanes that store the piece, or load into its stage later, need to see it complete */
+        if (!warp_all(!(dst || lane_id() == 0) || await_piece(c, piece, w, at)))
+            return false;
+        if (dst) {
+            bulk_store(dst + from, c->stage + (piece & 1) * c->piece_bytes,
+                       left < c->piece_bytes ? left : c->piece_bytes);
+            bulk_commit();
+        }
+        if (i + 2 < n) {
+            bulk_wait_read<0>(); /* the stores of this piece have left its stage */
+            warp_sync();
+            if (lane_id() == 0)
+                copy_start(c, src, bytes, i + 2);
+        }
+    }
+    c->pieces += n;
+    return true;
+}
+
+/* All lanes, instead of row_copy_end: the row is not wanted after all. No load may outlive the block. */
+SWL_DEV void row_copy_drop(struct copier *c, uint32_t bytes, const struct swl_watch *w,
+                           struct wait_at at)
+{
+    const uint32_t n = copy_pieces(c, bytes) < 2 ? copy_pieces(c, bytes) : 2;
+
+    if (lane_id() == 0)
+        for (uint32_t i = 0; i < n; i++)
+            await_piece(c, c->pieces + i, w, at);
+    c->pieces += n;
+    warp_sync();
+}
+
 /* All lanes. `dst` of a lane is its destination or NULL; src, bytes equal in all lanes. False: a load
  * did not complete. */
 SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *dst,
                       const struct swl_watch *w, struct wait_at at)
 {
-    const uint32_t n = (bytes + c->piece_bytes - 1) / c->piece_bytes;
-
-    bulk_wait_read<0>(); /* earlier stores of this lane no longer read the stages */
-    warp_sync();
-    if (lane_id() == 0)
-        copy_start_piece(c, c->pieces, src, bytes < c->piece_bytes ? bytes : c->piece_bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t piece = c->pieces + i;
-        const uint32_t from = i * c->piece_bytes;
-        const uint32_t left = bytes - from;
-        const uint32_t len = left < c->piece_bytes ? left : c->piece_bytes;
-
-        if (i + 1 < n) {
-            if (i > 0) {
-                bulk_wait_read<0>(); /* the stores of piece i-1 have left the other stage */
-                warp_sync();
-            }
-            if (lane_id() == 0) {
-                const uint32_t next = left - len;
-
-                copy_start_piece(c, piece + 1, src + from + len,
-                                 next < c->piece_bytes ? next : c->piece_bytes);
-            }
-        }
-        /* only lanes that store the piece, or load into its stage later, need to see it complete */
-        if (!warp_all(!(dst || lane_id() == 0) || await_piece(c, piece, w, at)))
-            return false;
-        if (dst) {
-            bulk_store(dst + from, c->stage + (piece & 1) * c->piece_bytes, len);
-            bulk_commit();
-        }
-    }
-    c->pieces += n;
-    return true;
+    row_copy_begin(c, src, bytes);
+    return row_copy_end(c, src, bytes, dst, w, at);
 }

@@ -49,6 +49,12 @@ SWL_DEV uint64_t claim_limit(const struct requests &from, uint32_t r)
     return tail < space ? tail : space;
 }
 
+SWL_DEV bool claim_idle(const struct requests &from)
+{
+    (void)from; /* a gateway warp holds nothing back */
+    return false;
+}
+
 SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
 {
     const struct combine_block *b = from.b;

@@ -25,6 +25,8 @@ struct slot_claim {
 /* Arrived slots, as claim_take sees them. */
 struct arrivals {
     const struct dispatch_block *b;
+    const struct row_writer *rw;
+    struct row_target *before; /* the last row, not yet published */
 };
 
 SWL_DEV uint32_t arrivals_ring(const struct arrivals &from, uint32_t r)
@@ -50,6 +52,14 @@ SWL_DEV uint64_t claim_limit(const struct arrivals &from, uint32_t r)
 
     /* acquire: pairs with the source's adds */
     return read_from_nic(own_word(g, g->at.recv_tail, arrivals_ring(from, r)));
+}
+
+SWL_DEV bool claim_idle(const struct arrivals &from)
+{
+    const bool held = warp_any(from.before->slot != 0);
+
+    row_write_publish(from.rw, from.before);
+    return held;
 }
 
 SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
@@ -85,37 +95,28 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
 }
 
 SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
-                          const struct slot_claim *claim)
+                          const struct slot_claim *claim, struct row_target *before)
 {
     const struct swl_device_group *g = b->g;
     const uint64_t ring =
         (uint64_t)claim->ring * g->shape.ring_slots + claim->position % g->shape.ring_slots;
     const char *slot = g->window + g->at.recv_ring + ring * swl_slot_bytes(&g->shape);
-    const int n = forward_read(b, slot, claim->ring, rw->list);
-    uint64_t heads;
-    uint32_t targets;
+    int n;
 
-    if (n < 0)
-        return false;
-    heads = list_heads(rw->list, (uint32_t)n);
-    targets = (uint32_t)count_bits(heads);
     if (lane_id() == 0)
         order_before_bulk_load(); /* after the acquire of recv_tail: the NIC wrote the slot */
-    for (uint32_t first = 0; first < targets || first == 0; first += 32) {
-        struct row_target t;
-
-        if (!row_write_open(rw, heads, (uint32_t)n, first + lane_id(), &t))
-            return false;
-        if (targets && !row_write_copy(rw, slot + b->slot_row_at, &t))
-            return false;
-        if (first + 32 >= targets) { /* every load of the slot has completed: it is free */
-            warp_sync();
-            if (lane_id() == 0) /* pairs with read_in_block in forward_credit */
-                window_finish_in_block(&b->rings.in_window[claim->ring / g->shape.nchannels],
-                                       claim->position);
-        }
-        row_write_close(rw, &t);
+    row_copy_begin(rw->copier, slot + b->slot_row_at, rw->row_bytes);
+    n = forward_read(b, slot, claim->ring, rw->list);
+    if (n < 0) {
+        row_copy_drop(rw->copier, rw->row_bytes, rw->w, rw->at);
+        return false;
     }
+    if (!row_write(rw, slot + b->slot_row_at, (uint32_t)n, before))
+        return false;
+    warp_sync();        /* header and row have been loaded by all lanes: the slot is free */
+    if (lane_id() == 0) /* pairs with read_in_block in forward_credit */
+        window_finish_in_block(&b->rings.in_window[claim->ring / g->shape.nchannels],
+                               claim->position);
     return true;
 }
 
@@ -123,17 +124,20 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
                                   uint32_t index)
 {
     const uint32_t nrings = channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
-    const struct arrivals from = {b};
+    struct row_target before;
+    const struct arrivals from = {b, rw, &before};
     struct slot_claim claim;
     uint32_t turn = index, r;
 
+    before.slot = 0;
     if (!await_entries(b->g, rw->w, rw->at))
         return;
     while (nrings && claim_take(from, nrings, turn++, &r, &claim.position) > 0) {
         claim.ring = arrivals_ring(from, r);
-        if (!forward_slot(b, rw, &claim))
+        if (!forward_slot(b, rw, &claim, &before))
             return;
     }
+    row_write_publish(rw, &before);
 }
 
 /* Return credit of ring y for slots that have been read: a whole chunk, or all that is left. */

@@ -26,24 +26,27 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
     const uint32_t *token = b->h.list + b->h.list_start[list];
     const uint32_t step = nwriters * g->shape.nchannels;
 
+    uint32_t i = index * g->shape.nchannels + b->channel;
+    struct row_target before;
+
+    before.slot = 0;
     if (!await_entries(g, rw->w, rw->at))
         return;
-    for (uint32_t i = index * g->shape.nchannels + b->channel; i < tokens; i += step) {
+    if (i < tokens)
+        row_copy_begin(rw->copier, b->a->tokens + (uint64_t)token[i] * rw->row_bytes,
+                       rw->row_bytes);
+    for (; i < tokens; i += step) {
         const char *src = b->a->tokens + (uint64_t)token[i] * rw->row_bytes;
         const uint32_t n = select_in_node(g, &b->h, token[i], g->shape.node, SWL_ID_VALID,
                                           b->a->weights, rw->list);
-        const uint64_t heads = list_heads(rw->list, n);
-        const uint32_t targets = (uint32_t)count_bits(heads);
 
-        for (uint32_t first = 0; first < targets; first += 32) {
-            struct row_target t;
-
-            if (!row_write_open(rw, heads, n, first + lane_id(), &t) ||
-                !row_write_copy(rw, src, &t))
-                return;
-            row_write_close(rw, &t);
-        }
+        if (!row_write(rw, src, n, &before))
+            return;
+        if (i + step < tokens) /* the next row loads while this one is being stored */
+            row_copy_begin(rw->copier, b->a->tokens + (uint64_t)token[i + step] * rw->row_bytes,
+                           rw->row_bytes);
     }
+    row_write_publish(rw, &before);
 }
 
 struct receiver {
