@@ -91,6 +91,7 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
 SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
 {
     struct block_common *c = block_common_of();
+    bool go;
 
     if (first_thread()) {
         watch_fill(&c->watch, g, op);
@@ -118,7 +119,9 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
     if (first_thread() && watch_given_up(&c->watch))
         c->go = 0;
     block_sync();
-    return c->go;
+    go = c->go;
+    block_sync(); /* all have read it before the kernel's own checks change it */
+    return go;
 }
 
 /* A rank that gave up tells the ranks of other nodes. All other warps of the kernel have ended, so
@@ -184,7 +187,8 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     block_sync();
     if (!c->last)
         return false;
-    if (watch_given_up(&c->watch) && warp_id() == 0)
+    /* poison may arrive at this moment: one answer for the warp */
+    if (warp_id() == 0 && warp_any(watch_given_up(&c->watch)))
         poison_other_nodes(g, &c->watch);
     advance_positions(g);
     if (first_thread()) {
