@@ -45,10 +45,11 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w)
 }
 
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
- * word with its own, smaller generation since. */
+ * word with its own, smaller generation since: whoever gave up has left a bit. */
 SWL_DEV bool watch_given_up(const struct swl_watch *w)
 {
-    return watch_poisoned(w) || read_in_gpu(w->claimed) != 0;
+    return watch_poisoned(w) || read_in_gpu(w->claimed) != 0 ||
+           (read_in_gpu(w->async_bits) & SWL_ASYNC_TIMEOUT) != 0;
 }
 
 /* Every rank of the node gives this call up. Any lane, any number of times. */
@@ -131,8 +132,10 @@ SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t e
     const uint64_t deadline = watch_deadline(w, at);
     const uint64_t now = clock_ns();
 
-    if (watch_poisoned(w))
+    if (watch_poisoned(w)) {
+        or_in_gpu(w->async_bits, SWL_ASYNC_TIMEOUT); /* pairs with the epilogue's watch_given_up */
         return false;
+    }
     if (now >= deadline || watch_stopped(w, now)) {
         if (now < deadline)
             at.kind = SWL_FAULT_ABORT;
