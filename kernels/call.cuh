@@ -109,7 +109,7 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
             c->go = await_resynced(g, &c->watch);
         }
         block_sync();
-        if (first_thread()) {
+        if (first_thread() && c->go) { /* a block that gave up has not acquired the state */
             call_number(c, g);
             if (block_id() == 0)
                 c->go = !(g->state->resynced & SWL_RESYNC_FAILED);
@@ -141,6 +141,7 @@ SWL_DEV void poison_other_nodes(const struct swl_device_group *g, const struct s
             qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey))
             qp_ring(qp);
     }
+    warp_sync(); /* lane 0 publishes the errors of all lanes */
 }
 
 SWL_DEV void advance_positions(const struct swl_device_group *g)
@@ -182,8 +183,11 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     struct swl_state *s = g->state;
 
     block_sync();
-    if (first_thread()) /* acq_rel: the last block sees all that the others did */
+    if (first_thread()) { /* acq_rel: the last block sees all that the others did */
         c->last = add_in_gpu(&s->ticket, 1u) == (uint32_t)block_count() - 1;
+        if (c->last)
+            call_number(c, g);
+    }
     block_sync();
     if (!c->last)
         return false;
