@@ -47,7 +47,15 @@ struct engine_memory {
     }
     static void copy(void *to, const void *from, uint64_t bytes)
     {
-        memcpy(to, from, bytes);
+        uint64_t word;
+
+        /* an aligned word lands whole, as in hardware: the poison words of kernels are WRITEs */
+        if (bytes == sizeof(word) && reinterpret_cast<uintptr_t>(to) % sizeof(word) == 0) {
+            memcpy(&word, from, sizeof(word));
+            __atomic_store_n(static_cast<uint64_t *>(to), word, __ATOMIC_RELAXED);
+        } else {
+            memcpy(to, from, bytes);
+        }
         simt_wrote(to, bytes); /* a bulk load of them needs a proxy fence */
     }
     static uint64_t add(uint64_t *p, uint64_t v)
