@@ -52,6 +52,7 @@ NOTE("SIMT_SEED", "Emulator: seed of the schedule.")
 NOTE("SIMT_PREEMPT", "Emulator: preemptions per 1000 primitives.")
 NOTE("SIMT_HANG", "Emulator: report = stop with a report where nothing can move, instead of jumping to the next deadline.")
 NOTE("SIMT_SMS", "Emulator: SMs of a device, 24 by default.")
+NOTE("SIMT_THREADS", "Emulator: scheduler threads, 1 by default; with more a run cannot be replayed.")
 NOTE("SIMT_SHARED_KIB", "Emulator: shared memory of a block in KiB, 227 by default.")
 NOTE("NCCL_EP_JIT_*, NCCL_EP_HOME, NCCL_HOME, NVCC, NVCC_*_FLAGS", "Ignored: nothing is compiled at run time.")
 /* clang-format on */
