@@ -115,7 +115,8 @@ struct bench_rank {
     ncclEpGroup_t group;
     ncclEpHandle_t handle;
     cudaStream_t stream;
-    void *word; /* of the barrier */
+    cudaEvent_t begin, end; /* around a timed call */
+    void *word;             /* of the barrier */
     int nslots;
     struct bench_slot *slots;
     int complaints; /* failed comparisons */
@@ -155,7 +156,7 @@ enum bench_operation { BENCH_UPDATE, BENCH_DISPATCH, BENCH_COMBINE, BENCH_NOPERA
 
 /* What one rank measured in one step. */
 struct bench_sample {
-    double device_us[BENCH_NOPERATIONS]; /* emulator: virtual time */
+    double device_us[BENCH_NOPERATIONS]; /* between stream events; emulator: virtual time */
     double host_us[BENCH_NOPERATIONS];   /* wall clock */
 };
 

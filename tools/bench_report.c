@@ -138,10 +138,10 @@ static void print_table(const struct bench_options *o, const struct figures *fig
     swl_table_print(table, stdout);
     free(table);
 #if SWL_EMULATED
-    printf(
-        "\n  us and GB/s: modelled (virtual time, network %s, kernels and NVLink take no time);\n"
-        "  host ms: wall clock of the emulation on this machine\n",
-        o->link ? o->link : "without a link model");
+    printf("\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
+           "  of all warps, NVLink takes no time); host ms: wall clock of the emulation and its "
+           "barrier\n",
+           o->link ? o->link : "without a link model");
 #endif
     printf("  %" PRIu64
            " SMs, %.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",

@@ -238,13 +238,25 @@ static void hold_back(const struct bench_rank *r, int step, int call)
 
 /* ---- steps ---- */
 
+/* On the stream: what follows starts on all ranks at about the same time. */
 static bool barrier(struct bench_rank *r)
 {
-    if (ncclAllReduce(r->word, r->word, 1, ncclInt32, ncclSum, r->comm, r->stream) != ncclSuccess) {
-        bench_complain(r, "barrier failed: %s", ncclGetLastError(r->comm));
-        return false;
-    }
-    return waited(r);
+    if (ncclAllReduce(r->word, r->word, 1, ncclInt32, ncclSum, r->comm, r->stream) == ncclSuccess)
+        return true;
+    bench_complain(r, "barrier failed: %s", ncclGetLastError(r->comm));
+    return false;
+}
+
+/* Time between the events around the last call, which has ended. */
+static bool elapsed_us(struct bench_rank *r, double *us_p)
+{
+    float ms = 0;
+    cudaError_t error = cudaEventElapsedTime(&ms, r->begin, r->end);
+
+    *us_p = ms * 1e3;
+    if (error != cudaSuccess)
+        bench_complain(r, "event failed: %s", swl_gpu_error_text(error));
+    return error == cudaSuccess;
 }
 
 typedef ncclResult_t (*call_fn)(struct bench_rank *, struct bench_slot *);
@@ -256,11 +268,10 @@ static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_opera
     static const call_fn calls[] = {call_update, call_dispatch, call_combine};
     const bool timed = !r->o->pipelined;
 
-    if (timed && !barrier(r))
-        return false;
     const double wall = host_now_us();
-    const uint64_t start = swl_gpu_now_ns();
 
+    if (timed && (!barrier(r) || cudaEventRecord(r->begin, r->stream) != cudaSuccess))
+        return false;
     hold_back(r, slot->step, (int)operation);
     if (calls[operation](r, slot) != ncclSuccess) {
         bench_complain(r, "step %d: %s", slot->step, swimlaneLastError());
@@ -268,9 +279,9 @@ static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_opera
     }
     if (!timed)
         return true;
-    if (!waited(r))
+    if (cudaEventRecord(r->end, r->stream) != cudaSuccess || !waited(r) ||
+        !elapsed_us(r, &sample->device_us[operation]))
         return false;
-    sample->device_us[operation] = (double)(swl_gpu_now_ns() - start) / 1e3;
     sample->host_us[operation] = host_now_us() - wall;
     return true;
 }
@@ -407,6 +418,7 @@ bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm)
     struct bench_sample *samples = calloc((size_t)o->iterations, sizeof *samples);
     const double start = host_now_us();
     bool ok = samples && swl_gpu_stream_create(&r.stream) == cudaSuccess &&
+              cudaEventCreate(&r.begin) == cudaSuccess && cudaEventCreate(&r.end) == cudaSuccess &&
               swl_gpu_malloc(&r.word, sizeof(int32_t)) == cudaSuccess &&
               swl_gpu_fill(r.word, 0, sizeof(int32_t), r.stream) == cudaSuccess &&
               group_create(&r) && bench_slots_create(&r) && run_steps(&r, samples);
@@ -422,6 +434,10 @@ bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm)
     }
     bench_slots_destroy(&r);
     swl_gpu_free(r.word);
+    if (r.begin)
+        cudaEventDestroy(r.begin);
+    if (r.end)
+        cudaEventDestroy(r.end);
     if (r.stream)
         swl_gpu_stream_destroy(r.stream);
     free(samples);

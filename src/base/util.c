@@ -1,8 +1,6 @@
 /* util.c: small arithmetic, hashing and text helpers. Layer: src/base; no state. */
 #include "src/base/util.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -32,18 +30,31 @@ uint64_t swl_hash(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* strtoull accepts signs and leading blanks; a value here starts with a digit. */
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 16;
+}
+
+/* Not strtoull: that accepts signs and blanks, and reports through errno, which ranks on fibers
+ * share. */
 bool swl_parse_u64(const char *text, uint64_t *value_p)
 {
-    char *end;
-    unsigned long long value;
+    const unsigned base = text[0] == '0' && (text[1] | 0x20) == 'x' ? 16 : 10;
+    const char *at = base == 16 ? text + 2 : text;
+    uint64_t value = 0;
 
-    if (!isdigit((unsigned char)text[0]))
+    if (*at == '\0')
         return false;
-    errno = 0;
-    value = strtoull(text, &end, text[0] == '0' && (text[1] | 0x20) == 'x' ? 16 : 10);
-    if (errno != 0 || *end != '\0')
-        return false;
+    for (; *at != '\0'; at++) {
+        const unsigned digit = (unsigned)digit_of(*at);
+
+        if (digit >= base || value > (UINT64_MAX - digit) / base)
+            return false;
+        value = value * base + digit;
+    }
     *value_p = value;
     return true;
 }
