@@ -179,7 +179,8 @@ TEST(EpCover, EveryPairOfPropertiesOccurs)
     for (size_t a = 0; a < one.size(); a++)
         for (size_t b = a + 1; b < one.size(); b++)
             pairs += (size_t)extents[a] * (size_t)extents[b];
-    EXPECT_EQ(pairs_of(all_shapes()).size(), pairs); /* none is impossible */
+    /* one is impossible: 33 choices of as many experts as ranks, which are 32 at most */
+    EXPECT_EQ(pairs_of(all_shapes()).size(), pairs - 1);
 #endif
     EXPECT_EQ(pairs_of(shapes()), pairs_of(all_shapes()));
 }
