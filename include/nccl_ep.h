@@ -426,7 +426,9 @@ ncclResult_t ncclEpMaskClean(ncclEpGroup_t ep_group, cudaStream_t stream);
  * range, 3 handle memory that does not fit. Does not wait. */
 ncclResult_t ncclEpGetAsyncError(ncclEpGroup_t ep_group, int *error_out);
 
-/* Clear these bits and let the group accept work again. */
+/* Clear these bits and let the group accept work again. Does not wait. After a time limit call it on
+ * all ranks, when the streams of the failed calls are synchronised: a call that is still running can
+ * set its bits again. The next call brings the ranks back in step. */
 ncclResult_t ncclEpErrorClear(ncclEpGroup_t ep_group);
 
 #ifdef __cplusplus
