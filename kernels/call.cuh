@@ -192,8 +192,11 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     if (!c->last)
         return false;
     /* poison may arrive at this moment: one answer for the warp */
-    if (warp_id() == 0 && warp_any(watch_given_up(&c->watch)))
-        poison_other_nodes(g, &c->watch);
+    if (warp_id() == 0) {
+        if (warp_any(watch_given_up(&c->watch)))
+            poison_other_nodes(g, &c->watch);
+        warp_sync(); /* all lanes have looked before the first one clears the bits */
+    }
     advance_positions(g);
     if (first_thread()) {
         publish_errors(g, &c->watch);
