@@ -179,7 +179,7 @@ SWL_DEV struct vec16 round_vector(const struct accumulator *a, uint32_t dtype)
 }
 
 /* Vectors of a row that a lane has in flight: remote loads take microseconds. */
-#define SWL_SUM_VECTORS 4u
+#define SWL_SUM_VECTORS 3u
 
 /* Vectors v, v + 32, … of term t into the sums of its node; those behind the row's end are skipped. */
 SWL_DEV void sum_take(const struct gatherer *ga, const struct sum_term *t, uint32_t v,
