@@ -8,6 +8,7 @@
  * the source may be freed. */
 #pragma once
 
+#include "kernels/block.h"
 #include "kernels/wait.cuh"
 
 struct copier {
@@ -17,16 +18,19 @@ struct copier {
     uint32_t pieces; /* pieces moved so far: stage and parity of the next one */
 };
 
-/* All lanes; a block barrier must follow before the first copy. */
-SWL_DEV void copier_init(struct copier *c, char *stage, mbarrier *loaded, uint32_t piece_bytes)
+/* All lanes: this warp's part of the block. A block barrier must follow before the first copy. */
+SWL_DEV void copier_init(struct copier *c, const struct swl_block *b, uint32_t piece_bytes)
 {
-    c->stage = stage;
-    c->loaded = loaded;
+    const uint32_t warp = (uint32_t)warp_id();
+    char *shared = (char *)block_shared();
+
+    c->stage = shared + b->stages + warp * SWL_STAGES * piece_bytes;
+    c->loaded = (mbarrier *)(shared + b->barriers) + warp * SWL_STAGES;
     c->piece_bytes = piece_bytes;
     c->pieces = 0;
     if (lane_id() == 0) {
-        stage_init(&loaded[0], 1);
-        stage_init(&loaded[1], 1);
+        stage_init(&c->loaded[0], 1);
+        stage_init(&c->loaded[1], 1);
         stage_init_done();
     }
 }

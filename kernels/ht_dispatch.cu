@@ -93,11 +93,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     const struct warp_job job = warp_job_of(&args.roles);
     struct copier copier;
 
-    copier_init(&copier,
-                (char *)block_shared() + b.shared.stages +
-                    (uint32_t)warp_id() * SWL_STAGES * args.piece_bytes,
-                (mbarrier *)((char *)block_shared() + b.shared.barriers) + warp_id() * SWL_STAGES,
-                args.piece_bytes);
+    copier_init(&copier, &b.shared, args.piece_bytes);
     if (call_begin(b.g, SWL_OP_DISPATCH)) {
         if (block_id() == 0 && warp_id() == 0)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);

@@ -122,12 +122,6 @@ SWL_HD uint32_t swl_round_up(uint32_t value, uint32_t step)
     return (value + step - 1) / step * step;
 }
 
-/* Most selections of one token that lie in one node. */
-SWL_HD uint32_t swl_max_node_selections(const struct swl_shape *s)
-{
-    return s->max_topk;
-}
-
 SWL_HD uint32_t swl_slot_row_at(uint32_t topk)
 {
     return (uint32_t)(sizeof(struct swl_slot_head) + topk * sizeof(struct swl_selection));
@@ -135,7 +129,7 @@ SWL_HD uint32_t swl_slot_row_at(uint32_t topk)
 
 SWL_HD uint32_t swl_slot_bytes(const struct swl_shape *s)
 {
-    return swl_round_up(swl_slot_row_at(swl_max_node_selections(s)) + s->row_bytes, 128);
+    return swl_round_up(swl_slot_row_at(s->max_topk) + s->row_bytes, 128);
 }
 
 SWL_HD uint32_t swl_link_row_at(uint32_t topk)

@@ -96,12 +96,7 @@ SWL_DEV bool term_of_local(const struct gatherer *ga, uint32_t local, uint32_t r
     return await_fetch(ga, local, position);
 }
 
-/* Elements of one 16-byte vector as fp32 and back. */
-SWL_DEV uint32_t dtype_bytes(uint32_t dtype)
-{
-    return dtype == SWL_FP32 ? 4 : 2;
-}
-
+/* Element i of a 16-byte vector, as fp32. */
 SWL_DEV float element_of(const struct vec16 *v, uint32_t i, uint32_t dtype)
 {
     const uint16_t half = (uint16_t)(v->x[i / 2] >> (i % 2 * 16));
