@@ -2,11 +2,23 @@
 #ifndef SWL_TESTS_SIM_EP_BENCH_H
 #define SWL_TESTS_SIM_EP_BENCH_H
 
+#include "tests/sim/ranks_here.h"
 #include "tools/bench.h"
 
 #include <sstream>
 #include <string>
 #include <vector>
+
+// Skips the test, with the reason, when this machine or build cannot run such a job.
+inline bool ep_bench_possible(const bench_options &o)
+{
+    const std::vector<int> nodes(o.node_size, o.node_size + o.nnodes);
+    const std::string missing = ranks_missing(nodes);
+
+    if (!missing.empty())
+        [&missing] { GTEST_SKIP() << missing; }();
+    return missing.empty();
+}
 
 // True when the run verified. The options are words of one command line.
 inline bool ep_bench(const std::string &line)
@@ -22,7 +34,7 @@ inline bool ep_bench(const std::string &line)
     for (std::string &argument : arguments)
         argv.push_back(argument.data());
     bool ok = bench_options_parse(&options, (int)argv.size(), argv.data()) == BENCH_RUN &&
-              bench_job_run(&options);
+              (!ep_bench_possible(options) || bench_job_run(&options));
     bench_options_free(&options);
     return ok;
 }

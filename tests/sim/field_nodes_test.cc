@@ -51,6 +51,7 @@ TEST(Field, F64_GroupIsTheFirstUseOfACommunicator)
                     ASSERT_EQ(swimlaneMemAlloc(field.group, slot.rows.bytes, &memory), ncclSuccess)
                         << swimlaneLastError();
                     ASSERT_EQ(cudaMemset(memory, slot.rows.fill, slot.rows.bytes), cudaSuccess);
+                    settle();
                     slot.rows_at = memory; /* a window reaches it */
                     field.enqueue(slot);
                     field.sync();

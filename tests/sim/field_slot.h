@@ -1,4 +1,4 @@
-/* field_slot.h: whole steps of emulated ranks, compared with the oracle bit by bit.
+/* field_slot.h: whole steps of ranks, emulated or on GPUs, compared with the oracle bit by bit.
  *
  * Layer: tests. A FieldSlot owns a rank's device buffers of one step: guard bytes around each, known
  * bytes in each output. A FieldRank owns its group, handle and stream. */
@@ -61,6 +61,7 @@ struct FieldBuffer {
     void poison(uint8_t byte) const
     {
         EXPECT_EQ(cudaMemset(data(), byte, bytes), cudaSuccess);
+        settle();
     }
     /* Every byte is this one, the guards are whole. */
     bool holds_only(uint8_t byte) const
@@ -105,6 +106,7 @@ struct FieldSlot {
             step.result_row(rank, i, expected.src[i], expected.token[i],
                             &image[(size_t)i * job.row_bytes()]);
         results.put(image.data(), (size_t)expected.nrows * job.row_bytes());
+        settle();
     }
 
     ncclResult_t update(ncclEpHandle_t handle, cudaStream_t stream)

@@ -10,6 +10,7 @@
 #include "tools/support/routing.h"
 
 #include <functional>
+#include <mutex>
 #include <numeric>
 
 /* One group; the default of the field reports, with few SMs. */
@@ -142,6 +143,8 @@ struct FieldStep {
     }
     void combined_row(int src, int token, void *out) const
     {
+        const std::lock_guard<std::mutex> alone(scratch_);
+
         swl_oracle_combine(
             oracle_, src, token,
             [](void *arg, int dst, int64_t row, int s, int t, void *to) {
@@ -155,6 +158,7 @@ struct FieldStep {
     std::vector<int> node_of_;
     std::vector<struct swl_oracle_source> sources_;
     struct swl_oracle *oracle_ = nullptr;
+    mutable std::mutex scratch_; /* the oracle's rows for sums, which ranks on threads share */
 };
 
 #endif

@@ -9,10 +9,13 @@ constexpr uint64_t second = 1000000000, millisecond = 1000000;
 
 const std::vector<std::vector<int>> pairs = {{2}, {1, 1}};
 
-/* Rank 1 makes its first dispatch 12 s late. */
-void late_start(FieldJob job, bool in_time, const char *limit)
+/* Seconds that pass as such on GPUs. */
+constexpr uint64_t late_s = on_gpus ? 3 : 12, short_limit_s = on_gpus ? 1 : 5;
+
+/* Rank 1 makes its first dispatch late. */
+void late_start(FieldJob job, bool in_time)
 {
-    SCOPED_TRACE(limit);
+    const std::string limit = "limit " + std::to_string(short_limit_s) + "000 ms";
     FieldStep step(job, 54);
 
     step.seal();
@@ -26,7 +29,7 @@ void late_start(FieldJob job, bool in_time, const char *limit)
         const uint64_t start = swl_gpu_now_ns();
 
         if (field.rank() == 1)
-            swl_gpu_sleep_ns(12 * second);
+            swl_gpu_sleep_ns(late_s * second);
         rc = slot.dispatch(field.handle, field.stream);
         rc = rc == ncclSuccess ? slot.combine(field.handle, field.stream) : rc;
         field.sync();
@@ -40,10 +43,15 @@ void late_start(FieldJob job, bool in_time, const char *limit)
 
         EXPECT_EQ(field.bits() & 1, 1);
         EXPECT_EQ(slot.update(field.handle, field.stream), ncclSystemError);
-        expect_sentence({limit, "dispatch", field.rank() == 0 ? "rank 1" : "missing this rank"});
+        expect_sentence(
+            {limit.c_str(), "dispatch", field.rank() == 0 ? "rank 1" : "missing this rank"});
         if (field.rank() == 0) { /* seconds, not cycles of some clock */
-            EXPECT_GT(waited, 4.9);
-            EXPECT_LT(waited, 5.7); /* a wait that knows no culprit leaves the others an eighth */
+            EXPECT_GT(waited, (double)short_limit_s * 0.98);
+            EXPECT_LT(waited,
+                      (double)short_limit_s * 1.14 +
+                          (on_gpus
+                               ? 0.2
+                               : 0)); /* a wait that knows no culprit leaves the others an eighth */
         }
         expect_comm_works(field.self); /* both destroy together */
     });
@@ -51,29 +59,31 @@ void late_start(FieldJob job, bool in_time, const char *limit)
 
 TEST(Field, F54_LateRankAtStartUp)
 {
+    const std::string short_ms = std::to_string(short_limit_s) + "000";
+
     for (const std::vector<int> &nodes : pairs) {
         FieldJob job;
 
         job.nodes = nodes;
-        late_start(job, true, "built in");
-        job.timeout_ns = 5 * second;
-        late_start(job, false, "limit 5000 ms");
+        late_start(job, true); /* the built-in limit */
+        job.timeout_ns = short_limit_s * second;
+        late_start(job, false);
         job.timeout_ns = 60 * second;
-        late_start(job, true, "limit 60000 ms");
+        late_start(job, true);
         {
-            FieldVariable variable("NCCL_EP_TIMEOUT_MS", "5000"); /* before the config */
-            late_start(job, false, "limit 5000 ms");
+            FieldVariable variable("NCCL_EP_TIMEOUT_MS", short_ms.c_str()); /* before the config */
+            late_start(job, false);
             job.timeout_ns = 0;
-            late_start(job, false, "limit 5000 ms");
+            late_start(job, false);
         }
-        job.timeout_ns = 5 * second;
+        job.timeout_ns = short_limit_s * second;
         {
             FieldVariable variable("NCCL_EP_TIMEOUT_MS", "60000");
-            late_start(job, true, "limit 60000 ms");
+            late_start(job, true);
         }
         {
             FieldVariable variable("NCCL_EP_TIMEOUT_MS", ""); /* empty is not set */
-            late_start(job, false, "limit 5000 ms");
+            late_start(job, false);
         }
     }
 }
@@ -165,7 +175,7 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
     {
         FieldVariable variable("SWIMLANE_SOFT_FAULTS", "rank0:delay=2ms");
 
-        EXPECT_TRUE(fast_rank(job, false));
+        EXPECT_TRUE(fast_rank(job, false) || testing::Test::IsSkipped());
     }
 }
 

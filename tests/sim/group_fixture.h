@@ -1,15 +1,11 @@
-/* group_fixture.h: groups of emulated ranks for tests of the public functions. */
+/* group_fixture.h: groups of ranks, emulated or on GPUs, for tests of the public functions. */
 #ifndef SWL_GROUP_FIXTURE_H
 #define SWL_GROUP_FIXTURE_H
 
-#include "tests/sim/runtime_run.h"
+#include "tests/sim/ranks_here.h"
 
 #include <cuda_runtime.h>
 #include <swimlane.h>
-
-#include <stdlib.h>
-#include <string>
-#include <vector>
 
 /* Two SMs: few fibers, so that the tests are fast. */
 inline ncclEpGroupConfig_t small_config()
@@ -44,6 +40,7 @@ inline void expect_comm_works(const swl_rank *rank)
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaMalloc((void **)&words, sizeof(int) * (size_t)(rank->nranks + 1)), cudaSuccess);
     ASSERT_EQ(cudaMemcpy(words, &rank->rank, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
+    settle();
     EXPECT_EQ(ncclAllGather(words, words + 1, 1, ncclInt32, rank->comm, stream), ncclSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     for (int r = 0; r < rank->nranks; r++) {
@@ -64,12 +61,6 @@ inline void expect_sentence(std::initializer_list<const char *> words)
 
     for (const char *word : words)
         EXPECT_NE(sentence.find(word), std::string::npos) << "'" << word << "' in: " << sentence;
-}
-
-/* Under schedule 1, or the one that SIMT_SEED names. */
-inline void on_ranks(const std::vector<int> &nodes, const rank_body &body)
-{
-    EXPECT_EQ(run_ranks(nodes, SWL_PLACE_FIBERS, getenv("SIMT_SEED") ? 0 : 1, body), 0);
 }
 
 #endif

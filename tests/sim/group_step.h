@@ -40,6 +40,7 @@ struct GroupStep {
         for (size_t i = 0; i < tokens * hidden; i++)
             in.push_back((float)(rank->rank * 1000 + (int)i));
         EXPECT_EQ(cudaMemcpy(d_in, in.data(), in.size() * 4, cudaMemcpyHostToDevice), cudaSuccess);
+        settle();
     }
     ~GroupStep()
     {
@@ -57,6 +58,7 @@ struct GroupStep {
     {
         EXPECT_EQ(cudaMemcpy(d_ids, ids.data(), ids.size() * 8, cudaMemcpyHostToDevice),
                   cudaSuccess);
+        settle();
     }
     ncclResult_t enqueue_update()
     {
@@ -151,6 +153,7 @@ struct GroupStep {
                   ncclSuccess);
         EXPECT_EQ(cudaMalloc(&memory, memory_bytes), cudaSuccess);
         EXPECT_EQ(cudaMemset(memory, byte, memory_bytes), cudaSuccess);
+        settle();
         open_memory();
     }
     /* The bytes of that memory at another address, and a new handle there. */
@@ -160,6 +163,7 @@ struct GroupStep {
 
         EXPECT_EQ(cudaMalloc(&memory, memory_bytes), cudaSuccess);
         EXPECT_EQ(cudaMemcpy(memory, old, memory_bytes, cudaMemcpyDeviceToDevice), cudaSuccess);
+        settle();
         open_memory();
         EXPECT_EQ(cudaMemset(old, 0xee, memory_bytes), cudaSuccess);
         EXPECT_EQ(cudaFree(old), cudaSuccess);

@@ -19,15 +19,16 @@ inline int run_rank_body(struct swl_rank *rank, void *arg)
 }
 
 inline int run_ranks(const std::vector<int> &nodes, enum swl_place place, uint64_t seed,
-                     rank_body body)
+                     rank_body body, const int *device_of_rank = nullptr)
 {
     struct swl_job job = {};
 
     job.nnodes = (int)nodes.size();
     job.node_ranks = nodes.data();
     job.place = place;
+    job.device_of_rank = device_of_rank;
     job.seed = seed;
-    job.timeout_ns = 60000000000ull;
+    job.timeout_ns = device_of_rank ? 300000000000ull : 60000000000ull;
     return swl_ranks_run(&job, run_rank_body, &body);
 }
 

@@ -1,0 +1,76 @@
+/* ranks_here.h: where the ranks of a test run: on fibers of the emulator, or as threads on the GPUs of
+ * this machine. A job that this machine or this build cannot run skips its test and says why. */
+#ifndef SWL_RANKS_HERE_H
+#define SWL_RANKS_HERE_H
+
+#include "src/gpu.h"
+#include "tests/sim/runtime_run.h"
+
+#include <numeric>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+#if SWL_EMULATED
+constexpr bool on_gpus = false;
+#else
+constexpr bool on_gpus = true;
+#endif
+
+/* What this build can do with GPUs besides one node with a rank on each. */
+constexpr bool gpus_have_network = false, gpus_take_several_ranks = false;
+
+inline int gpus_here()
+{
+    int n = 0;
+
+    EXPECT_EQ(swl_gpu_count(&n), cudaSuccess);
+    return n;
+}
+
+/* Why a job with nodes of these sizes cannot run on so many GPUs (0: all there are), or "". */
+inline std::string ranks_missing(const std::vector<int> &nodes, int max_gpus = 0)
+{
+    const int nranks = std::accumulate(nodes.begin(), nodes.end(), 0);
+    const int ngpus = on_gpus ? gpus_here() : nranks;
+    const int used = max_gpus && max_gpus < ngpus ? max_gpus : ngpus;
+
+    if (!on_gpus)
+        return "";
+    if (ngpus == 0)
+        return "no GPU on this machine";
+    if (ngpus < max_gpus)
+        return std::to_string(ngpus) + " GPU here, the job needs " + std::to_string(max_gpus);
+    if (nodes.size() > 1 && !gpus_have_network)
+        return std::to_string(nodes.size()) + " nodes: this build has no network between GPUs";
+    if (nranks > used && !gpus_take_several_ranks)
+        return std::to_string(nranks) + " ranks on " + std::to_string(used) +
+               " GPUs: this build takes one rank a GPU";
+    return "";
+}
+
+/* Emulated: under schedule 1, or the one that SIMT_SEED names. On GPUs: ranks dealt to them in turns. */
+inline void on_ranks(const std::vector<int> &nodes, const rank_body &body, int max_gpus = 0)
+{
+    const std::string missing = ranks_missing(nodes, max_gpus);
+    std::vector<int> devices;
+
+    if (!missing.empty())
+        GTEST_SKIP() << missing;
+    if (!on_gpus) {
+        EXPECT_EQ(run_ranks(nodes, SWL_PLACE_FIBERS, getenv("SIMT_SEED") ? 0 : 1, body), 0);
+        return;
+    }
+    const int ngpus = max_gpus ? max_gpus : gpus_here();
+    for (int n = std::accumulate(nodes.begin(), nodes.end(), 0), r = 0; r < n; r++)
+        devices.push_back(r % ngpus);
+    EXPECT_EQ(run_ranks(nodes, SWL_PLACE_THREADS, 0, body, devices.data()), 0);
+}
+
+/* Copies and fills without a stream are done: streams that do not block are not ordered behind them. */
+inline void settle()
+{
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+#endif
