@@ -1,3 +1,14 @@
+# Whole steps against the oracle, in both places.
+# Not under TSan: see field.cmake.
+if(TARGET nccl_ep AND NOT "${SWL_SANITIZE}" STREQUAL thread)
+    swl_test(exchange_test SOURCES exchange_test.cc LIBS swl_support nccl_ep
+             LABELS ${swl_ranks_label} TIMEOUT 580)
+    swl_one_at_a_time(exchange_test)
+    if(SWL_SANITIZE)
+        target_compile_definitions(exchange_test PRIVATE SWL_SANITIZED=1)
+    endif()
+endif()
+
 # Tests of the cuda place. Those of the GPU itself skip without one and say so; the others look at
 # what nvcc made of the kernels and at NCCL's header.
 if(SWL_PLACE STREQUAL cuda)
