@@ -68,16 +68,18 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
 /* One piece of every rank's bytes. */
 static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, size_t bytes)
 {
-    char *all = boot->device + boot->piece_bytes;
+    char *own = boot->device ? boot->device : boot->host, *all = own + boot->piece_bytes;
     ncclResult_t rc;
     cudaError_t error;
 
     memcpy(boot->host, mine, bytes);
-    SWL_TRY(SWL_CUDA(swl_gpu_copy(boot->device, boot->host, bytes, boot->stream)));
-    rc = ncclAllGather(boot->device, all, bytes, ncclUint8, boot->comm, boot->stream);
+    if (boot->device)
+        SWL_TRY(SWL_CUDA(swl_gpu_copy(own, boot->host, bytes, boot->stream)));
+    rc = ncclAllGather(own, all, bytes, ncclUint8, boot->comm, boot->stream);
     SWL_TRY(nccl_done(boot, rc, "ncclAllGather"));
-    SWL_TRY(SWL_CUDA(
-        swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
+    if (boot->device)
+        SWL_TRY(SWL_CUDA(
+            swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
     error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);
     if (error == cudaErrorNotReady) {
         boot->stuck = true;
@@ -125,8 +127,8 @@ ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, 
     if (mine != ncclSuccess)
         rc = mine;
     else if (rc == ncclSuccess && first < boot->nranks)
-        rc = swl_fail((ncclResult_t)codes[first], "rank %" PRIu32 " failed while %s (%s)", first,
-                      doing, ncclGetErrorString((ncclResult_t)codes[first]));
+        rc = swl_fail(swl_peer_result(codes[first]), "rank %" PRIu32 " failed while %s (%s)", first,
+                      doing, ncclGetErrorString(swl_peer_result(codes[first])));
     free(codes);
     return rc;
 }

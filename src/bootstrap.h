@@ -26,12 +26,15 @@ struct swl_bootstrap {
     uint64_t timeout_ns;
     cudaStream_t stream; /* private; also the group's stream for its own copies */
     struct swl_device_memory *memory;
-    char *device, *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; host: pinned */
+    char *device, *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; host: pinned.
+                            Without device memory exchanges run on the pinned one, so that a rank
+                            that got none can say so */
     size_t piece_bytes;
     bool stuck;
 };
 
-/* Local. comm, nranks, rank, timeout_ns and memory are set by the caller, the rest is zero. */
+/* Local. comm, nranks, rank, timeout_ns and memory are set by the caller, the rest is zero. After a
+ * failure exchanges are still possible if `host` is set. */
 ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot);
 /* Local. */
 ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot);

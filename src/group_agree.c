@@ -112,10 +112,12 @@ static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
 static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
 {
     for (uint32_t r = 0; r < nranks; r++) {
-        if (all[r].code != ncclSuccess)
-            return swl_fail((ncclResult_t)all[r].code,
+        const ncclResult_t theirs = swl_peer_result(all[r].code);
+
+        if (theirs != ncclSuccess)
+            return swl_fail(theirs,
                             "rank %" PRIu32 " refused the group (%s); its log has the reason", r,
-                            ncclGetErrorString((ncclResult_t)all[r].code));
+                            ncclGetErrorString(theirs));
     }
     for (uint32_t r = 1; r < nranks; r++) {
         for (size_t i = 0; i < SWL_COUNT_OF(agreed_names); i++) {

@@ -230,8 +230,8 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     g->next_offset = SWL_SHARED_GRANULE;
     copy_config(g, config);
     rc = open_group(g);
-    if (rc == ncclSuccess)
-        rc = build(g, config, refused);
+    if (g->boot.host) /* a rank that failed here tells the others */
+        rc = build(g, config, refused != ncclSuccess ? refused : rc);
     if (rc != ncclSuccess) {
         (void)swl_group_release(g);
         return rc;

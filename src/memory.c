@@ -56,10 +56,11 @@ static ncclResult_t compare(const struct part *parts, uint32_t nranks, ncclResul
     if (mine != ncclSuccess)
         return mine;
     for (uint32_t r = 0; r < nranks; r++) {
-        if (parts[r].code != ncclSuccess)
-            return swl_fail((ncclResult_t)parts[r].code,
-                            "rank %" PRIu32 " failed (%s); its log has the reason", r,
-                            ncclGetErrorString((ncclResult_t)parts[r].code));
+        const ncclResult_t theirs = swl_peer_result(parts[r].code);
+
+        if (theirs != ncclSuccess)
+            return swl_fail(theirs, "rank %" PRIu32 " failed (%s); its log has the reason", r,
+                            ncclGetErrorString(theirs));
     }
     for (uint32_t r = 1; r < nranks; r++) {
         if (parts[r].bytes != parts[0].bytes || parts[r].offset != parts[0].offset)

@@ -137,10 +137,12 @@ static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
 static ncclResult_t join(const struct swl_rdma *r, ncclResult_t mine, uint32_t peer,
                          uint32_t failed, const char *doing)
 {
-    if (mine != ncclSuccess || failed == ncclSuccess || peer == r->rank)
+    const ncclResult_t theirs = swl_peer_result(failed);
+
+    if (mine != ncclSuccess || theirs == ncclSuccess || peer == r->rank)
         return mine;
-    return swl_fail((ncclResult_t)failed, "rank %u rdma: rank %u failed while %s (%s)", r->rank,
-                    peer, doing, ncclGetErrorString((ncclResult_t)failed));
+    return swl_fail(theirs, "rank %u rdma: rank %u failed while %s (%s)", r->rank, peer, doing,
+                    ncclGetErrorString(theirs));
 }
 
 static void say_hello(const struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t rc,

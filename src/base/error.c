@@ -104,6 +104,14 @@ ncclResult_t swl_cuda_result(cudaError_t error, const char *text)
 {
     if (error == cudaSuccess)
         return ncclSuccess;
+    if (error == cudaErrorNotReady)
+        return swl_fail(ncclSystemError, "%.*s: the device was not done within the time limit",
+                        (int)strcspn(text, "("), text);
     return swl_fail(ncclUnhandledCudaError, "%.*s: %s", (int)strcspn(text, "("), text,
                     swl_gpu_error_text(error));
+}
+
+ncclResult_t swl_peer_result(uint64_t code)
+{
+    return code <= ncclInvalidUsage ? (ncclResult_t)code : ncclInternalError;
 }

@@ -32,8 +32,12 @@ void swl_call_end(void);
 const char *swl_call_function(void);
 int swl_call_rank_get(void);
 
-/* Code of a device runtime call; `text` is the call as written. */
+/* Code of a device runtime call; `text` is the call as written. cudaErrorNotReady, which only bounded
+ * waits return, is a SystemError. */
 ncclResult_t swl_cuda_result(cudaError_t error, const char *text);
+
+/* A result code that another rank has sent; InternalError for a number that is none. */
+ncclResult_t swl_peer_result(uint64_t code);
 
 /* Return on failure; only where nothing is held. */
 #define SWL_TRY(call)                                                                              \

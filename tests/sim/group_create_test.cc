@@ -242,19 +242,39 @@ TEST(GroupCreate, PlainMemoryComesFromTheCallersAllocator)
 
 TEST(GroupCreate, FailureOfOneRankEndsAllRanks)
 {
-    on_ranks({2, 1}, [](swl_rank *rank) {
-        ncclEpGroupConfig_t config = small_config();
-        ncclEpGroup_t group = nullptr;
-        Allocator allocator;
+    for (int fail_at : {1, 2, 3}) /* the first is the staging memory of the exchange itself */
+        on_ranks({2, 1}, [fail_at](swl_rank *rank) {
+            ncclEpGroupConfig_t config = small_config();
+            ncclEpGroup_t group = nullptr;
+            Allocator allocator;
 
-        config.alloc = {Allocator::alloc, Allocator::release, &allocator};
-        allocator.fail_at = rank->rank == 1 ? 2 : -1; /* the first is what the exchange needs */
-        EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclUnhandledCudaError);
-        EXPECT_EQ(group, nullptr);
-        EXPECT_EQ(allocator.held, 0);
-        expect_sentence({rank->rank == 1 ? "alloc_fn" : "rank 1"});
-        expect_comm_works(rank);
-    });
+            config.alloc = {Allocator::alloc, Allocator::release, &allocator};
+            allocator.fail_at = rank->rank == 1 ? fail_at : -1;
+            EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclUnhandledCudaError);
+            EXPECT_EQ(group, nullptr);
+            EXPECT_EQ(allocator.held, 0);
+            expect_sentence({rank->rank == 1 ? "alloc_fn" : "rank 1"});
+            expect_comm_works(rank);
+        });
+}
+
+/* Limits in which an exchange cannot end on every rank, or on none. */
+TEST(GroupCreate, LimitsTooShortForItEndInCodesAndSentences)
+{
+    for (uint64_t limit_ns : {1, 1000, 10000, 50000, 100000})
+        for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1}, {2}, {2, 1}})
+            on_ranks(nodes, [limit_ns](swl_rank *rank) {
+                ncclEpGroupConfig_t config = small_config();
+                ncclEpGroup_t group = nullptr;
+                ncclResult_t rc;
+
+                config.timeout_ns = limit_ns;
+                rc = ncclEpCreateGroup(&group, rank->comm, &config);
+                EXPECT_TRUE(rc == ncclSuccess || rc == ncclSystemError || rc == ncclInternalError)
+                    << rc << " " << swimlaneLastError();
+                EXPECT_EQ(group == nullptr, rc != ncclSuccess);
+                (void)ncclEpGroupDestroy(group);
+            });
 }
 
 } // namespace

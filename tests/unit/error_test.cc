@@ -89,6 +89,22 @@ TEST_F(Error, CudaCallsBecomeCodesAndSentences)
     EXPECT_EQ(std::string(swl_last_error()).rfind("swl_gpu_malloc: ", 0), 0u) << swl_last_error();
 }
 
+TEST_F(Error, AWaitThatRanOutNamesTheTimeLimit)
+{
+    EXPECT_EQ(swl_cuda_result(cudaErrorNotReady, "swl_gpu_stream_wait(stream, 5)"),
+              ncclSystemError);
+    EXPECT_NE(std::string(swl_last_error()).find("time limit"), std::string::npos)
+        << swl_last_error();
+}
+
+TEST_F(Error, NumbersThatAreNoResultOfAPeerAreInternalErrors)
+{
+    EXPECT_EQ(swl_peer_result(ncclSuccess), ncclSuccess);
+    EXPECT_EQ(swl_peer_result(ncclInvalidUsage), ncclInvalidUsage);
+    EXPECT_EQ(swl_peer_result(58368), ncclInternalError);
+    EXPECT_EQ(swl_peer_result(UINT64_C(1) << 32), ncclInternalError);
+}
+
 TEST_F(Error, EveryFailureIsOneLineAtWarnWithRankAndFunction)
 {
     swl_log_set(SWL_LEVEL_WARN);
