@@ -395,15 +395,16 @@ ncclResult_t ncclEpCreateHandle(ncclEpHandle_t *handle, ncclEpGroup_t ep_group,
  * work. NULL does nothing. Local, does not block. */
 ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
-/* Send this rank's tokens to the ranks of their experts. Collective, enqueued on `stream`. Inputs
- * and outputs must live until the stream has passed the work. config may be NULL. */
+/* Send this rank's tokens to the ranks of their experts. Collective, enqueued on `stream`. Row size,
+ * type and K are equal on all ranks. Inputs and outputs must live until the stream has passed the
+ * work. config may be NULL. */
 ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t *inputs,
                             const ncclEpDispatchOutputs_t *outputs,
                             const ncclEpLayoutInfo_t *layout_info,
                             const ncclEpDispatchConfig_t *config, cudaStream_t stream);
 
 /* Return the experts' rows to the tokens' ranks and add them up in a fixed order. Collective,
- * enqueued on `stream`. config may be NULL. */
+ * enqueued on `stream`; row size, type and K are equal on all ranks. config may be NULL. */
 ncclResult_t ncclEpCombine(ncclEpHandle_t handle, const ncclEpCombineInputs_t *inputs,
                            const ncclEpCombineOutputs_t *outputs,
                            const ncclEpCombineConfig_t *config, cudaStream_t stream);

@@ -18,8 +18,8 @@ SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry
 {
     const uint64_t mine = 2ull * g->shape.local + (call & 1);
     const struct vec16 low = {{e->op, e->direct, e->memory, e->rows}};
-    const struct vec16 high = {{(uint32_t)e->offset, (uint32_t)(e->offset >> 32),
-                                (uint32_t)e->row_bytes, (uint32_t)(e->row_bytes >> 32)}};
+    const struct vec16 high = {{(uint32_t)e->offset, (uint32_t)(e->offset >> 32), e->row_bytes,
+                                e->dtype | (uint32_t)e->topk << 16}};
 
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32) {
         struct vec16 *to = (struct vec16 *)(g->peer_window[i] + g->at.entry_record +
@@ -64,6 +64,33 @@ SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local,
     }
 }
 
+/* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does not
+ * say where it is, and a list does not say how much of a slot it takes. */
+SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const struct swl_entry *own = entry_of(g, g->shape.local, w->call);
+    const struct swl_entry *e = entry_of(g, local, w->call);
+    uint32_t want = own->row_bytes, seen = e->row_bytes;
+
+    at.kind = SWL_FAULT_WRONG_ROWS;
+    at.peer = g->local_rank[local];
+    if (want == seen) {
+        at.kind = SWL_FAULT_WRONG_TYPE;
+        want = own->dtype;
+        seen = e->dtype;
+    }
+    if (want == seen) {
+        at.kind = SWL_FAULT_WRONG_TOPK;
+        want = own->topk;
+        seen = e->topk;
+    }
+    if (want == seen)
+        return true;
+    watch_fault(w, at, want, seen, SWL_ASYNC_TIMEOUT);
+    return false;
+}
+
 /* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
 SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
                            struct wait_at at)
@@ -73,6 +100,8 @@ SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_wa
     for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
         ok = await_entry(g, i, w, at);
     ok = warp_all(ok);
-    warp_sync();
-    return ok;
+    warp_sync(); /* what one lane acquired is every lane's, this rank's own record included */
+    for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
+        ok = check_entry(g, i, w, at);
+    return warp_all(ok);
 }

@@ -31,6 +31,9 @@
     X(COMPLETION, "a queue pair reported an error completion")                                     \
     X(RESYNC, "has not come back in step after the last failure")                                  \
     X(WRONG_CALL, "is in another call")                                                            \
+    X(WRONG_ROWS, "has rows of another size")                                                      \
+    X(WRONG_TYPE, "has rows of another type")                                                      \
+    X(WRONG_TOPK, "has another top-k")                                                             \
     X(HANDLE, "handle memory does not belong to this group, layout or routing")                    \
     X(POISON, "gave up and told its peers")                                                        \
     X(ABORT, "the host asked to stop")

@@ -99,7 +99,10 @@ struct swl_entry {
     uint32_t memory; /* index into the shared memories of the group */
     uint32_t rows;   /* rows the caller's tensor has */
     uint64_t offset; /* bytes from the memory's base to row 0 */
-    uint64_t row_bytes;
+    /* equal on all ranks of a call */
+    uint32_t row_bytes;
+    uint16_t dtype; /* ncclDataType_t */
+    uint16_t topk;
 };
 static_assert(sizeof(struct swl_entry) == 32, "entry records leave the GPU");
 

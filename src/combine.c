@@ -24,7 +24,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .row_bytes = call->row_bytes,
         .in_rows = (uint32_t)swl_min_u64(call->tokens.rows, UINT32_MAX),
         .dtype = dtype_of(call->dtype),
-        .entry = swl_memory_entry(group, &call->tokens, SWL_OP_COMBINE),
+        .entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE),
         .roles = plan->roles,
         .piece_bytes = plan->piece_bytes,
         .rings_per_block = group->plan.rings_per_block,

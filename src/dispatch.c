@@ -24,7 +24,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .out_idx_rows = (uint32_t)swl_min_u64(call->out_ids.rows, UINT32_MAX),
         .idx_bytes = call->out_ids.elem_bytes,
         .idx_base = call->global_ids ? group->info.rank * group->info.nlocal : 0,
-        .entry = swl_memory_entry(group, &call->out_tokens, SWL_OP_DISPATCH),
+        .entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH),
         .roles = plan->roles,
         .piece_bytes = plan->piece_bytes,
         .rings_per_block = group->plan.rings_per_block,

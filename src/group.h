@@ -120,8 +120,8 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
 
 /* Refusal of data calls, ncclSuccess if there is none (src/async.c). */
 ncclResult_t swl_async_gate(const struct ncclEpGroup *group);
-/* How peers reach `view` of this rank (src/memory.c). */
-struct swl_entry swl_memory_entry(const struct ncclEpGroup *group, const struct swl_view *view,
+/* How peers reach `view` of this rank, and what they must agree with it on (src/memory.c). */
+struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
                                   uint32_t op);
 /* Unmap and free all of swimlaneMemAlloc; local (src/memory.c). */
 ncclResult_t swl_memory_release(struct ncclEpGroup *group);

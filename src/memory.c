@@ -182,13 +182,16 @@ ncclResult_t swl_memory_release(struct ncclEpGroup *group)
     return rc;
 }
 
-struct swl_entry swl_memory_entry(const struct ncclEpGroup *group, const struct swl_view *view,
+struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
                                   uint32_t op)
 {
+    const struct ncclEpGroup *group = handle->info.group;
     struct swl_entry entry = {
         .op = op,
         .rows = (uint32_t)swl_min_u64(view->rows, UINT32_MAX),
-        .row_bytes = view->row_bytes,
+        .row_bytes = (uint32_t)view->row_bytes,
+        .dtype = (uint16_t)view->dtype,
+        .topk = (uint16_t)handle->info.topk,
     };
 
     for (uint32_t i = 1; view->shared && i < SWL_MEMORIES; i++) {

@@ -194,6 +194,55 @@ TEST(GroupFailure, IdsBeyondTheExpertsAreFlaggedAndGoOn)
     });
 }
 
+/* A peer's rows of another size would be stored beyond the tensor. */
+TEST(GroupFailure, RowsUnlikeThoseOfTheNodeFailTheCallOnAllRanks)
+{
+    static const char *const what[] = {"rows of another size, expected", "rows of another size",
+                                       "rows of another type"};
+
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {2, 1}, {1, 3}})
+        for (int mode = 0; mode < 3; mode++)
+            on_ranks(nodes, [mode](swl_rank *rank) {
+                GroupStep s(rank, small_config());
+                const bool other = rank->rank == 1;
+
+                ASSERT_EQ(s.step(), ncclSuccess);
+                s.sync();
+                expect_comm_works(rank); /* nobody is in the step any more */
+                if (mode == 0)
+                    ASSERT_EQ(s.dispatch(other ? 8 : 16), ncclSuccess);
+                else if (mode == 1)
+                    ASSERT_EQ(s.combine(GroupStep::rows, other ? 8 : 16), ncclSuccess);
+                else
+                    ASSERT_EQ(s.combine(GroupStep::rows, other ? 32 : 16,
+                                        other ? ncclBfloat16 : ncclFloat32),
+                              ncclSuccess);
+                s.sync();
+                EXPECT_EQ(s.bits(), TIMEOUT);
+                EXPECT_EQ(s.update(), ncclSystemError);
+                if (other) {
+                    expect_sentence({what[mode]});
+                }
+                expect_recovery(s, rank, 3);
+            });
+}
+
+TEST(GroupFailure, AnotherTopkThanThatOfTheNodeFailsTheCallOnAllRanks)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+
+        s.use_library_memory(rank->rank == 1 ? 1 : GroupStep::topk);
+        ASSERT_EQ(s.update(), ncclSuccess);
+        ASSERT_EQ(s.dispatch(), ncclSuccess);
+        s.sync();
+        EXPECT_EQ(s.bits(), TIMEOUT);
+        EXPECT_EQ(s.combine(), ncclSystemError);
+        s.use_library_memory();
+        expect_recovery(s, rank, 3);
+    });
+}
+
 TEST(GroupFailure, ForeignHandleMemoryFailsTheCallOnAllRanks)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {

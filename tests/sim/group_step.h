@@ -14,6 +14,7 @@ struct GroupStep {
     ncclEpHandle_t handle = nullptr;
     cudaStream_t stream = nullptr;
     int nranks = 0, nexperts = 0;
+    size_t columns = topk; /* of ids and weights */
     std::vector<int64_t> ids;
     std::vector<float> in;
     int64_t *d_ids = nullptr, *d_out_ids = nullptr;
@@ -62,7 +63,7 @@ struct GroupStep {
     }
     ncclResult_t enqueue_update()
     {
-        size_t sizes[] = {tokens, topk};
+        size_t sizes[] = {tokens, columns};
         ncclEpTensor_t t = tensor(ncclInt64, d_ids, sizes, 2);
 
         return ncclEpUpdateHandle(handle, &t, nullptr, stream);
@@ -72,10 +73,10 @@ struct GroupStep {
         copy_ids();
         return enqueue_update();
     }
-    ncclResult_t dispatch()
+    ncclResult_t dispatch(size_t elements = hidden)
     {
-        size_t in_sizes[] = {tokens, hidden}, k_sizes[] = {tokens, topk};
-        size_t row_sizes[] = {rows, hidden}, row_k_sizes[] = {rows, topk};
+        size_t in_sizes[] = {tokens, elements}, k_sizes[] = {tokens, columns};
+        size_t row_sizes[] = {rows, elements}, row_k_sizes[] = {rows, columns};
         ncclEpTensor_t t = tensor(ncclFloat32, d_in, in_sizes, 2);
         ncclEpTensor_t w = tensor(ncclFloat32, d_weights, k_sizes, 2);
         ncclEpTensor_t ot = tensor(ncclFloat32, d_rows, row_sizes, 2);
@@ -91,11 +92,12 @@ struct GroupStep {
         outputs.topk_idx = &oi;
         return ncclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr, stream);
     }
-    ncclResult_t combine(size_t in_rows = rows)
+    ncclResult_t combine(size_t in_rows = rows, size_t elements = hidden,
+                         ncclDataType_t type = ncclFloat32)
     {
-        size_t out_sizes[] = {tokens, hidden}, row_sizes[] = {in_rows, hidden};
-        ncclEpTensor_t t = tensor(ncclFloat32, d_rows, row_sizes, 2);
-        ncclEpTensor_t o = tensor(ncclFloat32, d_out, out_sizes, 2);
+        size_t out_sizes[] = {tokens, elements}, row_sizes[] = {in_rows, elements};
+        ncclEpTensor_t t = tensor(type, d_rows, row_sizes, 2);
+        ncclEpTensor_t o = tensor(type, d_out, out_sizes, 2);
         ncclEpCombineInputs_t inputs = NCCL_EP_COMBINE_INPUTS_INIT;
         ncclEpCombineOutputs_t outputs = NCCL_EP_COMBINE_OUTPUTS_INIT;
 
@@ -168,11 +170,13 @@ struct GroupStep {
         EXPECT_EQ(cudaMemset(old, 0xee, memory_bytes), cudaSuccess);
         EXPECT_EQ(cudaFree(old), cudaSuccess);
     }
-    void use_library_memory()
+    void use_library_memory(size_t new_columns = topk)
     {
+        columns = new_columns;
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
-        EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, topk, nullptr),
-                  ncclSuccess);
+        EXPECT_EQ(
+            ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, (int)columns, nullptr),
+            ncclSuccess);
     }
 
   private:
