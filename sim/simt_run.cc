@@ -2,6 +2,10 @@
  * calls of simt.h that need no fiber. Layer: sim. */
 #include "sim/simt_core.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,23 +22,43 @@ namespace
 Worker &main_worker = *new Worker; /* never destroyed: leak checkers find what it holds */
 bool running;                      /* simt_run is active */
 
-uint64_t env_number(const char *name, uint64_t unset)
+/* 0, empty and unset are the same; a malformed value is a warning. */
+uint64_t env_number(const char *name, uint64_t most, uint64_t unset)
 {
     const char *text = getenv(name);
+    char *end = nullptr;
+    uint64_t value;
 
-    return text && *text ? strtoull(text, nullptr, 0) : unset;
+    if (!text || !*text)
+        return unset;
+    errno = 0;
+    value = strtoull(text, &end, 0);
+    if (!isdigit(static_cast<unsigned char>(text[0])) || *end || errno || value > most) {
+        fprintf(stderr, "swimlane: %s '%.80s' is not a number of 0 to %" PRIu64 "; ignored\n", name,
+                text, most);
+        return unset;
+    }
+    return value ? value : unset;
+}
+
+bool env_hang_report(void)
+{
+    const char *text = getenv("SIMT_HANG");
+    const bool report = text && !strcmp(text, "report");
+
+    if (text && *text && !report)
+        fprintf(stderr, "swimlane: SIMT_HANG '%.80s' is not report; ignored\n", text);
+    return report;
 }
 
 void config_from_env(void)
 {
-    const char *hang = getenv("SIMT_HANG");
-
-    config.seed = env_number("SIMT_SEED", 0);
-    config.preempt_per_1000 = static_cast<unsigned>(env_number("SIMT_PREEMPT", 0));
-    config.hang_report = hang && !strcmp(hang, "report");
-    config.nsms = static_cast<int>(env_number("SIMT_SMS", 24));
-    config.shared_kib = static_cast<int>(env_number("SIMT_SHARED_KIB", 227));
-    config.threads = static_cast<int>(env_number("SIMT_THREADS", 1));
+    config.seed = env_number("SIMT_SEED", UINT64_MAX, 0);
+    config.preempt_per_1000 = static_cast<unsigned>(env_number("SIMT_PREEMPT", 1000, 0));
+    config.hang_report = env_hang_report();
+    config.nsms = static_cast<int>(env_number("SIMT_SMS", 65535, 24));
+    config.shared_kib = static_cast<int>(env_number("SIMT_SHARED_KIB", 1 << 20, 227));
+    config.threads = static_cast<int>(env_number("SIMT_THREADS", 256, 1));
 }
 
 struct ReadConfig {

@@ -48,6 +48,32 @@ TEST_F(SimtHost, FibersHaveDeviceNodeAndSlot)
     EXPECT_EQ(simt_thread_self()->node, -1);
 }
 
+/* The settings are read when the library is loaded: the child of a threadsafe death test does so. */
+TEST(SimtSettings, MalformedValuesAreAWarningAndTheDefault)
+{
+    static const char *const values[][2] = {
+        {"SIMT_SMS", "many"},        {"SIMT_SMS", "-1"},       {"SIMT_SMS", "65536"},
+        {"SIMT_SHARED_KIB", "227x"}, {"SIMT_PREEMPT", "1001"}, {"SIMT_SEED", "abc"},
+        {"SIMT_THREADS", " 2"},      {"SIMT_HANG", "always"},
+    };
+
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    for (const auto &value : values) {
+        setenv(value[0], value[1], 1);
+        EXPECT_EXIT(
+            {
+                const struct simt_config c = simt_config_get();
+
+                exit(c.nsms == 24 && c.shared_kib == 227 && c.preempt_per_1000 == 0 &&
+                             c.seed == 0 && c.threads == 1 && !c.hang_report
+                         ? 0
+                         : 1);
+            },
+            testing::ExitedWithCode(0), std::string(value[0]) + " '" + value[1] + "' is not");
+        unsetenv(value[0]);
+    }
+}
+
 TEST_F(SimtHost, ParkReturnsWhenReadyOrLate)
 {
     Box box, never;
