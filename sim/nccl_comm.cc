@@ -1,12 +1,8 @@
 /* nccl_comm.cc: life of communicators of the stand-in NCCL. See nccl_comm.h. */
 #include "sim/nccl_comm.h"
 
-#include "src/gpu.h"
-
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,7 +11,8 @@ using namespace swl_sim;
 namespace
 {
 
-const uint64_t drain_limit_ns = 10000000000ull;
+/* Whatever header this is compiled with: later releases promise calls that are not here. */
+const int standin_version = NCCL_VERSION(2, 28, 9);
 
 /* The unique id on the wire. */
 struct id_text {
@@ -26,13 +23,6 @@ struct id_text {
 };
 static_assert(sizeof(id_text) <= NCCL_UNIQUE_ID_BYTES, "the id fits");
 const char id_magic[8] = {'s', 'w', 'l', 'n', 'c', 'c', 'l', '1'};
-
-uint64_t this_process()
-{
-    struct swl_gpu_info info;
-
-    return swl_gpu_info(0, &info) == cudaSuccess ? info.process : 0;
-}
 
 ncclResult_t result_of(comm_core *core, const call &c)
 {
@@ -48,37 +38,6 @@ ncclResult_t result_of(comm_core *core, const call &c)
     }
 }
 
-struct awaited_call {
-    const call *c;
-    const comm_core *core;
-};
-
-bool call_ready(void *arg)
-{
-    const awaited_call *w = static_cast<const awaited_call *>(arg);
-
-    return w->c->state.load(std::memory_order_acquire) != call_open ||
-           w->core->aborted.load(std::memory_order_relaxed) != 0;
-}
-
-/* A call over TCP is answered by a thread that the scheduler does not know: ask again and again, so
- * that virtual time does not jump meanwhile. */
-void wait_remote(awaited_call *w, uint64_t limit_ns)
-{
-    timespec start, now;
-
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    while (!call_ready(w)) {
-        usleep(100);
-        simt_park(
-            SIMT_WHY("collective waits for another process", w->core->rank, 0),
-            [](void *) { return false; }, nullptr, simt_now_ns() + 1000);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((uint64_t)(now.tv_sec - start.tv_sec) * 1000000000ull > limit_ns)
-            return;
-    }
-}
-
 template <class T> T part_of(const call &c, int rank)
 {
     T value;
@@ -90,7 +49,7 @@ template <class T> T part_of(const call &c, int rank)
 /* First exchange of a new communicator; the handle appears when all ranks have joined. */
 void start_comm(group_calls *group, const std::shared_ptr<comm_core> &core, ncclComm_t *out)
 {
-    int node = swl_gpu_thread_node();
+    int node = place_node();
     std::shared_ptr<call> c = exchange(core.get(), &node, sizeof(node));
 
     group->steps.push_back([core, c, out](group_calls *) {
@@ -113,7 +72,7 @@ std::shared_ptr<comm_core> make_core(std::unique_ptr<hub_link> link, uint64_t ke
 
     core->rank = rank;
     core->nranks = nranks;
-    core->device = current_device();
+    core->device = place_device();
     core->key = key;
     core->link = std::move(link);
     return core;
@@ -121,7 +80,7 @@ std::shared_ptr<comm_core> make_core(std::unique_ptr<hub_link> link, uint64_t ke
 
 std::unique_ptr<hub_link> link_of(const id_text &id, int rank, int nranks)
 {
-    if (id.process == this_process())
+    if (id.process == place_process())
         return link_local(hub_find(id.key), rank, nranks);
     return id.port ? link_remote(id.port, id.key, 0, rank, nranks) : nullptr;
 }
@@ -169,14 +128,6 @@ ncclResult_t split_join(group_calls *group, comm_core *parent, const call &c, ui
     return ncclSuccess;
 }
 
-/* Wait until the collectives in streams have ended. */
-void drain(comm_core *core)
-{
-    wait_word(SIMT_WHY("host waits for the collectives of a communicator", core->rank, 0),
-              &core->finished, core->issued.load(std::memory_order_relaxed),
-              simt_now_ns() + drain_limit_ns);
-}
-
 } // namespace
 
 ncclResult_t swl_sim::comm_fail(comm_core *core, ncclResult_t code, const char *text)
@@ -188,14 +139,7 @@ ncclResult_t swl_sim::comm_fail(comm_core *core, ncclResult_t code, const char *
 
 ncclResult_t swl_sim::wait_call(comm_core *core, const call &c, uint64_t limit_ns)
 {
-    awaited_call w = {&c, core};
-    uint64_t deadline = limit_ns == UINT64_MAX ? UINT64_MAX : simt_now_ns() + limit_ns;
-
-    if (core->link->remote())
-        wait_remote(&w, limit_ns);
-    else if (!call_ready(&w))
-        simt_park(SIMT_WHY("collective waits for its peers", core->rank, core->nranks), call_ready,
-                  &w, deadline);
+    (void)place_wait(core, c, limit_ns); /* too late: the call is still open */
     if (core->aborted.load(std::memory_order_relaxed))
         return comm_fail(core, ncclInvalidUsage, "the communicator was aborted");
     return result_of(core, c);
@@ -217,10 +161,10 @@ ncclResult_t swl_sim::run_steps(group_calls *group)
 
 ncclResult_t swl_sim::run_or_hold(std::function<ncclResult_t(group_calls *)> step)
 {
-    thread_state *state = self();
+    group_state *state = place_group();
     group_calls now;
 
-    if (state->group_depth > 0) {
+    if (state->depth > 0) {
         state->group->steps.push_back(std::move(step));
         return ncclSuccess;
     }
@@ -237,11 +181,15 @@ std::shared_ptr<call> swl_sim::exchange(comm_core *core, const void *data, size_
     return core->link->arrive(number, shape, bytes(from, from + n));
 }
 
+/* Tells programs that this is not NCCL. */
+extern "C" const char ncclStandinName[];
+const char ncclStandinName[] = "swimlane";
+
 ncclResult_t ncclGetVersion(int *version)
 {
     if (!version)
         return ncclInvalidArgument;
-    *version = NCCL_VERSION_CODE;
+    *version = standin_version;
     return ncclSuccess;
 }
 
@@ -266,7 +214,6 @@ const char *ncclGetLastError(ncclComm_t comm)
     return comm ? comm->core->text : "";
 }
 
-/* A host fiber means that all ranks are fibers of this process: no listener then. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *unique_id)
 {
     id_text id = {};
@@ -277,10 +224,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *unique_id)
     if (!h)
         return ncclSystemError;
     memcpy(id.magic, id_magic, sizeof(id.magic));
-    id.process = this_process();
+    id.process = place_process();
     id.key = h->key;
     id.host = 0x7f000001;
-    id.port = simt_thread_self()->fiber ? 0 : wire_port();
+    id.port = place_alone() ? 0 : wire_port();
     memset(unique_id, 0, sizeof(*unique_id));
     memcpy(unique_id->internal, &id, sizeof(id));
     return ncclSuccess;
@@ -299,7 +246,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId unique_
         return ncclInvalidArgument;
     std::unique_ptr<hub_link> link = link_of(id, rank, nranks);
     if (!link)
-        return id.process == this_process() ? ncclInvalidUsage : ncclSystemError;
+        return id.process == place_process() ? ncclInvalidUsage : ncclSystemError;
     std::shared_ptr<comm_core> core = make_core(std::move(link), id.key, rank, nranks);
     return run_or_hold([core, comm](group_calls *group) {
         start_comm(group, core, comm);
@@ -320,21 +267,21 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devices)
 {
     ncclUniqueId id;
-    int before = current_device();
+    int before = place_device();
 
     if (!comms || ndev < 1)
         return ncclInvalidArgument;
     for (int i = 0; i < ndev; i++)
-        if (!device_ok(devices ? devices[i] : i))
+        if (!place_device_ok(devices ? devices[i] : i))
             return ncclInvalidArgument;
     ncclResult_t rc = ncclGetUniqueId(&id);
     if (rc == ncclSuccess)
         rc = ncclGroupStart();
     for (int i = 0; i < ndev && rc == ncclSuccess; i++) {
-        cudaSetDevice(devices ? devices[i] : i);
+        place_use(devices ? devices[i] : i);
         rc = ncclCommInitRank(&comms[i], ndev, id, i);
     }
-    cudaSetDevice(before);
+    place_use(before);
     ncclResult_t end = ncclGroupEnd();
     return rc != ncclSuccess ? rc : end;
 }
@@ -364,7 +311,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     if (!comm)
         return ncclInvalidArgument;
-    drain(comm->core.get());
+    place_drain(comm->core.get());
     return ncclSuccess;
 }
 
@@ -372,7 +319,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!comm)
         return ncclSuccess;
-    drain(comm->core.get());
+    place_drain(comm->core.get());
     comm->core->link->leave();
     delete comm;
     return ncclSuccess;
@@ -384,7 +331,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         return ncclSuccess;
     comm->core->aborted.store(1, std::memory_order_release);
     comm->core->link->leave();
-    drain(comm->core.get());
+    place_drain(comm->core.get());
     delete comm;
     return ncclSuccess;
 }
@@ -423,20 +370,20 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 
 ncclResult_t ncclGroupStart(void)
 {
-    thread_state *state = self();
+    group_state *state = place_group();
 
-    if (state->group_depth++ == 0)
+    if (state->depth++ == 0)
         state->group = new group_calls;
     return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd(void)
 {
-    thread_state *state = self();
+    group_state *state = place_group();
 
-    if (state->group_depth == 0)
+    if (state->depth == 0)
         return ncclInvalidUsage;
-    if (--state->group_depth > 0)
+    if (--state->depth > 0)
         return ncclSuccess;
     std::unique_ptr<group_calls> group(state->group);
     state->group = nullptr;

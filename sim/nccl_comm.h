@@ -6,12 +6,15 @@
 #define SWL_SIM_NCCL_COMM_H
 
 #include "sim/nccl_hub.h"
-#include "sim/runtime.h"
+#include "sim/nccl_place.h"
 
 #include <nccl.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace swl_sim
 {

@@ -1,9 +1,6 @@
 /* nccl_window.cc: memory, windows and load/store teams of the stand-in NCCL. Windows are handles
  * only: the calls that turn one into addresses came with a later NCCL release. */
 #include "sim/nccl_comm.h"
-#include "sim/simt_heap.h"
-
-#include <string.h>
 
 using namespace swl_sim;
 
@@ -18,26 +15,21 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t n)
 {
     if (!ptr || n == 0)
         return ncclInvalidArgument;
-    void *made = simt_heap_alloc(SIMT_HEAP_SHARED, current_device(), n);
+    void *made = place_alloc(n);
     if (!made)
         return ncclUnhandledCudaError;
-    memset(made, 0xA5, n);
     *ptr = made;
     return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void *ptr)
 {
-    if (ptr && !simt_heap_free(SIMT_HEAP_SHARED, ptr))
-        return ncclUnhandledCudaError;
-    return ncclSuccess;
+    return ptr && !place_free(ptr) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t n, ncclWindow_t *window,
                                     int flags)
 {
-    simt_heap_block block;
-
     if (!comm || !buff || n == 0 || !window)
         return ncclInvalidArgument;
     comm_core *core = comm->core.get();
@@ -45,8 +37,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t n, ncclW
         return comm_fail(core, ncclInvalidArgument, "unknown window flags");
     if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT != 0)
         return comm_fail(core, ncclInvalidArgument, "a window starts on 4096 bytes");
-    if (!simt_heap_find(buff, &block) || block.kind == SIMT_HEAP_HOST ||
-        (uintptr_t)buff - block.base + n > block.bytes)
+    if (!place_is_device(buff, n))
         return comm_fail(core, ncclInvalidArgument, "a window lies in one device allocation");
     *window = nullptr;
     ncclWindow_vidmem made = {comm->core, buff, n};

@@ -9,6 +9,7 @@
 #ifndef SWL_SIM_RUNTIME_H
 #define SWL_SIM_RUNTIME_H
 
+#include "sim/nccl_place.h"
 #include "sim/simt.h"
 
 #include <cuda_runtime.h>
@@ -26,15 +27,13 @@ const int max_devices = 256; /* as many as the core has */
 
 struct stream;
 struct device;
-struct group_calls;
 
 /* What a thread or host fiber has of its own beside simt_thread. Released with free(). */
 struct thread_state {
     uint64_t serial; /* > 0, never used again */
     int captures;    /* captures in progress that forbid unsafe calls */
     cudaError_t last_error;
-    int group_depth;
-    group_calls *group; /* nccl_comm: calls held back until ncclGroupEnd */
+    group_state nccl;
 };
 thread_state *self();
 int current_device();
