@@ -8,6 +8,7 @@
 
 #include "src/gpu_cuda_driver.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -443,9 +444,24 @@ void **swl_gpu_thread_slot(void)
 
 static __thread int thread_node = -1; /* ranks that no launcher placed */
 
+/* A program that starts ranks as threads has its own copy of this file; the library asks it for the
+ * node of the calling thread by this name. */
+static pthread_once_t launcher_once = PTHREAD_ONCE_INIT;
+static int (*launcher_node)(void);
+
+static void launcher_find(void)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, "swl_launcher_node");
+
+    memcpy(&launcher_node, &symbol, sizeof(launcher_node));
+}
+
 int swl_gpu_thread_node(void)
 {
-    return thread_node;
+    if (thread_node >= 0)
+        return thread_node;
+    pthread_once(&launcher_once, launcher_find);
+    return launcher_node ? launcher_node() : -1;
 }
 
 void swl_gpu_thread_node_set(int node)

@@ -16,6 +16,20 @@ if(SWL_PLACE STREQUAL sim)
         LIBS swl_support
         LABELS sim
         TIMEOUT 120)
+    # What libswl_nccl.so is made of in the cuda place.
+    set(standin "")
+    foreach(part collective comm hub place_cuda reduce window wire)
+        list(APPEND standin "${PROJECT_SOURCE_DIR}/sim/nccl_${part}.cc")
+    endforeach()
+    swl_test(
+        sim_standin_cuda_test
+        SOURCES standin_cuda_test.cc ${standin}
+        LIBS swl_support
+        LABELS sim tsan
+        TIMEOUT 120
+        ENV SWIMLANE_STANDIN_TIMEOUT_MS=400)
+    target_link_options(sim_standin_cuda_test PRIVATE
+                        -Wl,--export-dynamic-symbol=swl_launcher_node)
 endif()
 
 # The stand-in headers against the real ones, on machines that have those.

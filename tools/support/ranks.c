@@ -60,7 +60,7 @@ int swl_rank_run(struct swl_ranks *all, int rank)
     int result;
 
     r.device = job->device_of_rank ? job->device_of_rank[rank] : rank;
-    swl_gpu_thread_node_set(r.node);
+    swl_ranks_place_node(r.node);
     if (swl_gpu_use(r.device) != cudaSuccess) {
         fprintf(stderr, "ranks: rank %d: there is no device %d\n", rank, r.device);
         return -1;
@@ -254,6 +254,7 @@ int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *,
     all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return -1;
+    swl_ranks_environment();
     all->job = job;
     all->rank_main = rank_main;
     all->arg = arg;

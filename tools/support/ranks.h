@@ -22,7 +22,7 @@ struct swl_job {
     int nnodes;
     const int *node_ranks; /* [nnodes] ranks of each node, in rank order */
     enum swl_place place;
-    const int *device_of_rank; /* NULL: device = rank */
+    const int *device_of_rank; /* NULL: device = rank; several ranks may share one */
     uint64_t seed;             /* of the schedule; fibers only; 0: SIMT_SEED, or in order */
     uint64_t timeout_ns;       /* of the whole job; 0: 600 s. Fibers have no need of it */
     const int *node_of_rank;   /* nodes that are not consecutive; length: sum of node_ranks */
@@ -37,6 +37,14 @@ struct swl_rank {
  * value, or -1 for failures of the launcher itself (with a line on stderr). */
 int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *, void *),
                   void *arg);
+
+/* Set the variables that CUDA reads at its first use, unless the user has; swl_ranks_run does it, and
+ * programs that use a device before. */
+void swl_ranks_environment(void);
+
+/* Devices of this machine, found by a child process, so that this one can still start processes for
+ * its ranks. The emulator has as many as anyone asks for: INT_MAX. */
+int swl_ranks_devices(void);
 
 /* Ranks of the job: the sum of node_ranks. */
 int swl_ranks_count(const struct swl_job *job);

@@ -23,6 +23,9 @@ struct swl_rank_state {
 /* One rank from communicator to its end: `id` must be ready. */
 int swl_rank_run(struct swl_ranks *all, int rank);
 
+/* The calling thread (fiber) is a rank of this node. */
+void swl_ranks_place_node(int node);
+
 /* All ranks on fibers; sets every result. -1: not possible here, or the emulator found a fault. */
 int swl_ranks_run_fibers(struct swl_ranks *all);
 

@@ -2,8 +2,24 @@
 #include "tools/support/ranks_run.h"
 
 #include "sim/simt.h"
+#include "src/gpu.h"
 
+#include <limits.h>
 #include <stdio.h>
+
+void swl_ranks_place_node(int node)
+{
+    swl_gpu_thread_node_set(node);
+}
+
+void swl_ranks_environment(void)
+{
+}
+
+int swl_ranks_devices(void)
+{
+    return INT_MAX;
+}
 
 static bool id_ready(void *arg)
 {
