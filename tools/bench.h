@@ -18,10 +18,11 @@
 extern "C" {
 #endif
 
-enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024 };
+enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024, BENCH_MAX_DEVICES = 64 };
 
 enum bench_outputs { BENCH_PLAIN, BENCH_LIBRARY, BENCH_MIXED };
 enum bench_place { BENCH_FIBERS, BENCH_THREADS, BENCH_PROCESSES };
+enum bench_comm { BENCH_COMM_AUTO, BENCH_COMM_NCCL, BENCH_COMM_STANDIN };
 
 struct bench_options {
     int nnodes, ranks_per_node;
@@ -53,6 +54,11 @@ struct bench_options {
     bool quiet;
     int64_t schedule_seed; /* of the emulator; 0: SIMT_SEED */
     int node_of[BENCH_MAX_RANKS];
+    enum bench_comm comm;
+    int ranks_per_gpu;                  /* 0: as many as it takes */
+    int ndevices;                       /* of device_list, 0: by ranks_per_gpu */
+    int device_list[BENCH_MAX_DEVICES]; /* for the ranks in turn */
+    int device_of[BENCH_MAX_RANKS];
 };
 
 enum bench_parsed {
@@ -145,6 +151,9 @@ void bench_verify_guards(struct bench_rank *r);
 void bench_complain(struct bench_rank *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv. False
+ * after a complaint. */
+bool bench_job_place(struct bench_options *o, char **argv);
 /* Start the ranks and let them run; true when all of them were content. */
 bool bench_job_run(struct bench_options *o);
 /* The program of one rank; true when everything was as it must be. */

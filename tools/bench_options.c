@@ -126,6 +126,35 @@ static bool take_place(struct bench_options *o, const char *text, size_t offset)
     return word >= 0;
 }
 
+static bool take_comm(struct bench_options *o, const char *text, size_t offset)
+{
+    static const char *const words[] = {"auto", "nccl", "standin", NULL};
+    int word = word_of(text, words);
+
+    (void)offset;
+    o->comm = (enum bench_comm)word;
+    return word >= 0;
+}
+
+static bool take_devices(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)offset;
+    o->ndevices = 0;
+    for (;;) {
+        char *end;
+        long device = strtol(text, &end, 10);
+
+        if (end == text || device < 0 || device > 255 || o->ndevices == BENCH_MAX_DEVICES)
+            return false;
+        o->device_list[o->ndevices++] = (int)device;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        text = end + 1;
+    }
+}
+
 static bool take_type(struct bench_options *o, const char *text, size_t offset)
 {
     static const char *const words[] = {"bf16", "fp16", "fp32", NULL};
@@ -239,10 +268,13 @@ static bool take_no_verify(struct bench_options *o, const char *text, size_t off
 /* clang-format off */
 static const struct row rows[] = {
     {"nodes", "N", "nodes (2)", take_int, AT(nnodes)},
-    {"ranks-per-node", "N", "ranks, that is GPUs, of a node (4)", take_int, AT(ranks_per_node)},
+    {"ranks-per-node", "N", "ranks of a node (4)", take_int, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
     {"place", "PLACE", "fibers (default, repeatable), threads or processes", take_place, 0},
+    {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_int, AT(ranks_per_gpu)},
+    {"devices", "A,B,..", "GPUs for the ranks in turn", take_devices, 0},
+    {"comm", "NAME", "communicator: nccl, standin or auto (default: nccl where it can)", take_comm, 0},
     {"tokens", "N", "tokens of a rank in a step (256)", take_int, AT(size.ntokens)},
     {"hidden", "N", "elements of a token (7168)", take_int, AT(hidden)},
     {"topk", "N", "experts a token chooses (8)", take_int, AT(size.topk)},

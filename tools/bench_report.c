@@ -4,6 +4,7 @@
  * the median time. */
 #include "tools/bench.h"
 
+#include "tools/support/comm.h"
 #include "tools/support/json.h"
 #include "tools/support/table.h"
 
@@ -81,6 +82,20 @@ static double gbs(double bytes, double us)
     return us > 0 ? bytes / us / 1e3 : 0;
 }
 
+static int ngpus(const struct bench_options *o)
+{
+    int n = 0;
+
+    for (int r = 0; r < o->size.nranks; r++) {
+        int first = 0;
+
+        while (o->device_of[first] != o->device_of[r])
+            first++;
+        n += first == r;
+    }
+    return n;
+}
+
 static void print_shape(const struct bench_options *o)
 {
     printf("%s\n  ", swimlaneVersionString());
@@ -90,6 +105,10 @@ static void print_shape(const struct bench_options *o)
            "\n",
            o->nnodes, o->nnodes == 1 ? "" : "s", o->size.ntokens, o->hidden, type_names[o->type],
            o->size.topk, o->size.nexperts, o->routing_text, o->seed);
+    char comm[64];
+
+    swl_comm_name(comm, sizeof comm);
+    printf("  %d GPU%s, %s\n", ngpus(o), ngpus(o) == 1 ? "" : "s", comm);
 }
 
 static void cell_rate(struct swl_table *table, int column, double bytes, double us)
@@ -166,6 +185,8 @@ static void print_verdict(const struct bench_options *o, const struct bench_summ
 
 static void json_shape(struct swl_json *json, const struct bench_options *o)
 {
+    char comm[64];
+
     swl_json_open(json, "shape", '{');
     swl_json_open(json, "node_sizes", '[');
     for (int i = 0; i < o->nnodes; i++)
@@ -180,6 +201,9 @@ static void json_shape(struct swl_json *json, const struct bench_options *o)
     swl_json_integer(json, "seed", (int64_t)o->seed);
     swl_json_integer(json, "budget", o->budget);
     swl_json_text(json, "link", o->link ? o->link : "");
+    swl_json_integer(json, "gpus", ngpus(o));
+    swl_comm_name(comm, sizeof comm);
+    swl_json_text(json, "communicator", comm);
     swl_json_close(json, '}');
 }
 

@@ -34,7 +34,8 @@ inline bool ep_bench(const std::string &line)
     for (std::string &argument : arguments)
         argv.push_back(argument.data());
     bool ok = bench_options_parse(&options, (int)argv.size(), argv.data()) == BENCH_RUN &&
-              (!ep_bench_possible(options) || bench_job_run(&options));
+              (!ep_bench_possible(options) ||
+               (bench_job_place(&options, argv.data()) && bench_job_run(&options)));
     bench_options_free(&options);
     return ok;
 }
