@@ -21,7 +21,7 @@ ncclResult_t swl_device_malloc(struct swl_device_memory *memory, void **ptr_p, u
                         ptr, bytes);
     }
     if (error != cudaSuccess)
-        return swl_fail(ncclUnhandledCudaError, "%s cannot allocate %" PRIu64 " bytes: %s",
+        return swl_fail(swl_cuda_code(error), "%s cannot allocate %" PRIu64 " bytes: %s",
                         alloc->alloc_fn ? "alloc_fn" : "the device", bytes,
                         swl_gpu_error_text(error));
     memory->held_bytes += bytes;

@@ -13,7 +13,7 @@ ncclResult_t swl_window_open(struct swl_window_map *map, uint64_t bytes)
     cudaError_t error = swl_gpu_shared_malloc(&base, bytes, &map->share);
 
     if (error != cudaSuccess)
-        return swl_fail(ncclUnhandledCudaError,
+        return swl_fail(swl_cuda_code(error),
                         "the device cannot allocate %" PRIu64 " bytes of shared memory: %s", bytes,
                         swl_gpu_error_text(error));
     map->base = base;

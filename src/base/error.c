@@ -100,14 +100,29 @@ int swl_call_rank_get(void)
     return s ? s->rank : -1;
 }
 
+ncclResult_t swl_cuda_code(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return ncclSuccess;
+    case cudaErrorNotReady:
+        return ncclSystemError;
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureImplicit:
+        return ncclInvalidUsage;
+    default:
+        return ncclUnhandledCudaError;
+    }
+}
+
 ncclResult_t swl_cuda_result(cudaError_t error, const char *text)
 {
     if (error == cudaSuccess)
         return ncclSuccess;
     if (error == cudaErrorNotReady)
-        return swl_fail(ncclSystemError, "%.*s: the device was not done within the time limit",
+        return swl_fail(swl_cuda_code(error), "%.*s: the device was not done within the time limit",
                         (int)strcspn(text, "("), text);
-    return swl_fail(ncclUnhandledCudaError, "%.*s: %s", (int)strcspn(text, "("), text,
+    return swl_fail(swl_cuda_code(error), "%.*s: %s", (int)strcspn(text, "("), text,
                     swl_gpu_error_text(error));
 }
 

@@ -32,8 +32,11 @@ void swl_call_end(void);
 const char *swl_call_function(void);
 int swl_call_rank_get(void);
 
-/* Code of a device runtime call; `text` is the call as written. cudaErrorNotReady, which only bounded
- * waits return, is a SystemError. */
+/* Code of an error of the device runtime: UnhandledCudaError, but SystemError for cudaErrorNotReady,
+ * which only bounded waits return, and InvalidUsage for what a capture does not allow. */
+ncclResult_t swl_cuda_code(cudaError_t error);
+
+/* The same with a sentence; `text` is the call as written. */
 ncclResult_t swl_cuda_result(cudaError_t error, const char *text);
 
 /* A result code that another rank has sent; InternalError for a number that is none. */

@@ -136,6 +136,35 @@ TEST(GroupCalls, CapturedStepsReplayWithOtherIds)
     });
 }
 
+TEST(GroupCalls, CallsThatACaptureForbidsAreInvalidUsage)
+{
+    if (on_gpus)
+        GTEST_SKIP() << "on a GPU the first such call ends the capture";
+    on_ranks({2}, [](swl_rank *rank) {
+        const ncclEpGroupConfig_t config = small_config();
+        GroupStep s(rank, config);
+        ncclEpGroup_t group = nullptr;
+        ncclEpHandle_t handle = nullptr;
+        cudaGraph_t graph;
+        void *ptr = nullptr;
+
+        ASSERT_EQ(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclInvalidUsage);
+        EXPECT_EQ(ncclEpInitHandle(&handle, s.group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
+                  ncclInvalidUsage);
+        EXPECT_EQ(swimlaneMemAlloc(s.group, 4096, &ptr), ncclInvalidUsage);
+        expect_sentence({"captur"});
+        EXPECT_EQ(group, nullptr);
+        EXPECT_EQ(handle, nullptr);
+        EXPECT_EQ(ptr, nullptr);
+        EXPECT_EQ(cudaStreamEndCapture(s.stream, &graph), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        ASSERT_EQ(s.step(), ncclSuccess);
+        s.sync();
+        s.expect_exact();
+    });
+}
+
 TEST(GroupCalls, CopiedHandleMemoryServesAnotherHandle)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {

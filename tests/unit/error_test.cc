@@ -97,6 +97,12 @@ TEST_F(Error, AWaitThatRanOutNamesTheTimeLimit)
         << swl_last_error();
 }
 
+TEST_F(Error, WhatACaptureForbidsIsInvalidUsage)
+{
+    EXPECT_EQ(swl_cuda_result(cudaErrorStreamCaptureUnsupported, "swl_gpu_malloc(&p, 5)"),
+              ncclInvalidUsage);
+}
+
 TEST_F(Error, NumbersThatAreNoResultOfAPeerAreInternalErrors)
 {
     EXPECT_EQ(swl_peer_result(ncclSuccess), ncclSuccess);
