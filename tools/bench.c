@@ -12,7 +12,7 @@ int main(int argc, char **argv)
 
     switch (bench_options_parse(&o, argc, argv)) {
     case BENCH_RUN:
-        rc = bench_job_place(&o, argv) && bench_job_run(&o) ? 0 : 1;
+        rc = bench_report_possible(&o) && bench_job_place(&o, argv) && bench_job_run(&o) ? 0 : 1;
         if (rc)
             fprintf(stderr, "swimlane-bench: FAILED\n");
         break;

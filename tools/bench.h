@@ -176,6 +176,8 @@ struct bench_summary {
     double wall_s;
 };
 
+/* Before a run: the JSON file can be written. False after a complaint. */
+bool bench_report_possible(const struct bench_options *o);
 /* samples: [nranks][iterations]. Print the table and write the JSON file; false when that failed. */
 bool bench_report(const struct bench_options *o, const struct bench_sample *samples,
                   const struct bench_summary *summary);

@@ -271,7 +271,7 @@ static const struct row rows[] = {
     {"ranks-per-node", "N", "ranks of a node (4)", take_int, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
-    {"place", "PLACE", "fibers (default, repeatable), threads or processes", take_place, 0},
+    {"place", "PLACE", "fibers (default, repeatable), threads or (not emulated) processes", take_place, 0},
     {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_int, AT(ranks_per_gpu)},
     {"devices", "A,B,..", "GPUs for the ranks in turn", take_devices, 0},
     {"comm", "NAME", "communicator: nccl, standin or auto (default: nccl where it can)", take_comm, 0},
@@ -336,7 +336,8 @@ static const struct row *row_of(const char *name, size_t length)
 
 static enum bench_parsed complain(const char *text, const char *argument)
 {
-    fprintf(stderr, "swimlane-bench: %s %s (--help lists the options)\n", text, argument);
+    fprintf(stderr, "swimlane-bench: %s%s%s (--help lists the options)\n", text,
+            *argument ? " " : "", argument);
     return BENCH_WRONG;
 }
 
@@ -414,6 +415,8 @@ static enum bench_parsed check(struct bench_options *o)
         o->budget = (int64_t)capacity * o->size.nranks;
     if (o->budget < capacity)
         return complain("the budget must cover one rank's tokens:", "--budget");
+    if (o->budget > INT32_MAX)
+        return complain("a rank would have to receive 2^31 rows or more:", "--tokens, --budget");
     const char *error = swl_routing_check(&o->routing, &o->size);
 
     return error ? complain(error, "") : BENCH_RUN;

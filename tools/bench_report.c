@@ -10,9 +10,11 @@
 
 #include <swimlane.h>
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const operation_names[] = {"update", "dispatch", "combine"};
 static const char *const type_names[] = {"bf16", "fp16", "fp32"};
@@ -137,6 +139,21 @@ static void table_row(struct swl_table *table, const struct bench_options *o, co
     swl_table_text(table, 8, "%.1f", f->host_ms);
 }
 
+#if SWL_EMULATED
+static void print_clock(const struct bench_options *o)
+{
+    if (o->place == BENCH_THREADS)
+        printf("\n  us and GB/s: the emulator's clock while threads run, which models nothing;\n"
+               "  use --place fibers for modelled times\n");
+    else
+        printf(
+            "\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
+            "  of all warps, NVLink takes no time); host ms: wall clock of the emulation and its "
+            "barrier\n",
+            o->link ? o->link : "without a link model");
+}
+#endif
+
 static void print_table(const struct bench_options *o, const struct figures *figures,
                         const struct bench_summary *summary)
 {
@@ -157,10 +174,7 @@ static void print_table(const struct bench_options *o, const struct figures *fig
     swl_table_print(table, stdout);
     free(table);
 #if SWL_EMULATED
-    printf("\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
-           "  of all warps, NVLink takes no time); host ms: wall clock of the emulation and its "
-           "barrier\n",
-           o->link ? o->link : "without a link model");
+    print_clock(o);
 #endif
     printf("  %" PRIu64
            " SMs, %.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",
@@ -218,6 +232,17 @@ static void json_operation(struct swl_json *json, const char *name, const struct
     swl_json_number(json, "nvlink_bytes", f->nvlink);
     swl_json_number(json, "logical_bytes", f->logical);
     swl_json_close(json, '}');
+}
+
+bool bench_report_possible(const struct bench_options *o)
+{
+    FILE *file = o->json ? fopen(o->json, "a") : NULL;
+
+    if (o->json && !file)
+        fprintf(stderr, "swimlane-bench: cannot write %s: %s\n", o->json, strerror(errno));
+    if (file)
+        fclose(file);
+    return !o->json || file;
 }
 
 static bool write_json(const struct bench_options *o, const struct figures *figures,
