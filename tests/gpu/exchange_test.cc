@@ -124,13 +124,12 @@ bool rank_0_says(const swl_rank *rank, bool mine)
 {
     const int word = mine;
     int all = 0;
-    int *words;
+    int *words = (int *)pool_take(2 * sizeof(int));
 
-    EXPECT_EQ(cudaMalloc((void **)&words, 2 * sizeof(int)), cudaSuccess);
     EXPECT_EQ(cudaMemcpy(words, &word, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
     EXPECT_EQ(ncclBroadcast(words, words + 1, 1, ncclInt32, 0, rank->comm, nullptr), ncclSuccess);
     EXPECT_EQ(cudaMemcpy(&all, words + 1, sizeof(int), cudaMemcpyDeviceToHost), cudaSuccess);
-    EXPECT_EQ(cudaFree(words), cudaSuccess);
+    pool_give(words, 2 * sizeof(int));
     return all != 0;
 }
 

@@ -2,7 +2,8 @@
 # Not under TSan: ranks share the oracle of the test and its scratch rows, in turns on one thread.
 if(TARGET swl_bench AND NOT "${SWL_SANITIZE}" STREQUAL thread)
     foreach(test counts nodes sizes sums time)
-        swl_test(field_${test}_test SOURCES field_${test}_test.cc LIBS swl_bench
+        swl_test(field_${test}_test SOURCES field_${test}_test.cc
+                 LIBS ${swl_ranks_comm} swl_bench
                  LABELS ${swl_ranks_label} TIMEOUT 300)
         swl_one_at_a_time(field_${test}_test)
     endforeach()

@@ -24,7 +24,7 @@ struct FieldBuffer {
 
     FieldBuffer(size_t n, uint8_t byte) : bytes(n), fill(byte)
     {
-        EXPECT_EQ(cudaMalloc((void **)&base, bytes + 2 * guard), cudaSuccess);
+        base = static_cast<char *>(pool_take(bytes + 2 * guard));
         EXPECT_EQ(cudaMemset(base, guard_byte, bytes + 2 * guard), cudaSuccess);
         if (bytes) {
             EXPECT_EQ(cudaMemset(data(), fill, bytes), cudaSuccess);
@@ -32,7 +32,7 @@ struct FieldBuffer {
     }
     ~FieldBuffer()
     {
-        EXPECT_EQ(cudaFree(base), cudaSuccess);
+        pool_give(base, bytes + 2 * guard);
     }
     FieldBuffer(const FieldBuffer &) = delete;
     FieldBuffer &operator=(const FieldBuffer &) = delete;

@@ -2,7 +2,7 @@
 #ifndef SWL_GROUP_FIXTURE_H
 #define SWL_GROUP_FIXTURE_H
 
-#include "tests/sim/ranks_here.h"
+#include "tests/sim/pool.h"
 
 #include <cuda_runtime.h>
 #include <swimlane.h>
@@ -34,11 +34,11 @@ inline uint64_t query(ncclEpGroup_t group, int key)
 /* All ranks still reach each other through the communicator. */
 inline void expect_comm_works(const swl_rank *rank)
 {
+    const size_t bytes = sizeof(int) * (size_t)(rank->nranks + 1);
+    int *words = (int *)pool_take(bytes);
     cudaStream_t stream;
-    int *words;
 
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaMalloc((void **)&words, sizeof(int) * (size_t)(rank->nranks + 1)), cudaSuccess);
     ASSERT_EQ(cudaMemcpy(words, &rank->rank, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
     settle();
     EXPECT_EQ(ncclAllGather(words, words + 1, 1, ncclInt32, rank->comm, stream), ncclSuccess);
@@ -50,7 +50,7 @@ inline void expect_comm_works(const swl_rank *rank)
                   cudaSuccess);
         EXPECT_EQ(value, r);
     }
-    EXPECT_EQ(cudaFree(words), cudaSuccess);
+    pool_give(words, bytes);
     EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
