@@ -1,6 +1,8 @@
 // ep_failure_random_test.cc: failures drawn from a seed: shape, victim, faults, schedule, positions.
 #include "tests/sim/ep_failure.h"
 
+#include "sim/simt.h"
+
 #include <atomic>
 #include <random>
 #include <utility>
