@@ -171,6 +171,21 @@ static ncclResult_t check_regions(struct swl_tensor *t, const struct swl_group_i
     return ncclSuccess;
 }
 
+/* Ordinary host memory would end in a fault on the device, which no group survives. */
+static ncclResult_t check_known(const struct swl_tensor *t)
+{
+    enum swl_gpu_place place;
+    void *base;
+    size_t bytes;
+
+    if (t->view.window)
+        return ncclSuccess;
+    SWL_TRY(SWL_CUDA(swl_gpu_where(t->view.data, &place, &base, &bytes)));
+    SWL_ARG(place != SWL_GPU_PLACE_UNKNOWN,
+            "%s: %p is ordinary host memory, a device cannot reach it", t->field, t->view.data);
+    return ncclSuccess;
+}
+
 ncclResult_t swl_tensor_check(struct swl_tensor *t, const struct swl_group_info *group)
 {
     uint64_t bytes;
@@ -189,7 +204,8 @@ ncclResult_t swl_tensor_check(struct swl_tensor *t, const struct swl_group_info 
         SWL_TRY(check_window(t, group, bytes));
     SWL_ARG((uintptr_t)t->view.data % align == 0, "%s: address %p is not aligned to %u bytes",
             t->field, t->view.data, align);
-    return check_regions(t, group, bytes);
+    SWL_TRY(check_regions(t, group, bytes));
+    return check_known(t);
 }
 
 ncclResult_t swl_tensor_apart(const struct swl_tensor *a, const struct swl_tensor *b)

@@ -1,17 +1,30 @@
 # Whole steps against the oracle, in both places.
 # Not under TSan: see field.cmake.
 if(TARGET nccl_ep AND NOT "${SWL_SANITIZE}" STREQUAL thread)
-    swl_test(exchange_test SOURCES exchange_test.cc LIBS swl_support nccl_ep
+    swl_test(exchange_test SOURCES exchange_test.cc LIBS ${swl_ranks_comm} swl_support nccl_ep
              LABELS ${swl_ranks_label} TIMEOUT 580)
-    swl_one_at_a_time(exchange_test)
-    if(SWL_SANITIZE)
-        target_compile_definitions(exchange_test PRIVATE SWL_SANITIZED=1)
-    endif()
+    swl_test(exchange_field_test SOURCES exchange_field_test.cc access_matrix.cc
+             LIBS nccl_ep_static swl_support LABELS ${swl_ranks_label} TIMEOUT 240)
+    target_link_options(exchange_field_test PRIVATE
+                        -Wl,--wrap=swl_gpu_shared_malloc,--wrap=swl_gpu_shared_map)
+    foreach(test exchange_test exchange_field_test)
+        swl_one_at_a_time(${test})
+        if(SWL_SANITIZE)
+            target_compile_definitions(${test} PRIVATE SWL_SANITIZED=1)
+        endif()
+    endforeach()
 endif()
 
 # Tests of the cuda place. Those of the GPU itself skip without one and say so; the others look at
 # what nvcc made of the kernels and at NCCL's header.
 if(SWL_PLACE STREQUAL cuda)
+    swl_test(exchange_nccl_test SOURCES exchange_test.cc LIBS swl_support nccl_ep LABELS gpu
+             TIMEOUT 240)
+    swl_one_at_a_time(exchange_nccl_test)
+    swl_test(process_test SOURCES process_test.cc LIBS nccl_ep_static swl_support LABELS gpu
+             TIMEOUT 240)
+    swl_one_at_a_time(process_test)
+
     add_library(swl_gpu_cuda_objects OBJECT
                 ${PROJECT_SOURCE_DIR}/src/gpu_cuda.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_fd.c
                 ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c)
@@ -19,6 +32,8 @@ if(SWL_PLACE STREQUAL cuda)
 
     swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
     target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
+    target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
     swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
     swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
 
