@@ -124,6 +124,16 @@ build_all() {
 
 bench=$build/tools/swimlane-bench
 
+# Whether this build has a network between GPUs; else the reason is in $no_network.
+no_network=
+find_network() {
+    local log=$logs/network.log
+    timeout 60 "$bench" --place threads --nodes 2 --ranks-per-node 1 --tokens 8 --hidden 64 --topk 2 \
+        --experts 4 --sms 2 --iterations 1 --quiet >"$log" 2>&1 </dev/null && return 0
+    no_network=$(grep -o -m 1 'this build runs no software NIC' "$log")
+    [ -n "$no_network" ] # anything else: let the steps fail
+}
+
 # ---- parts ----
 
 # Every test program of the label gpu is a step; those with other limits than 120 s are named here.
@@ -151,6 +161,7 @@ sanitizer() {
 }
 
 part_sanitize() {
+    find_network
     local tool outputs small="--tokens 24 --hidden 256 --topk 4 --experts 16 --sms 4 --iterations 2
         --warmup 0 --timeout-ms 60000 --poison"
     if ! command -v compute-sanitizer >/dev/null; then
@@ -168,9 +179,16 @@ part_sanitize() {
         fi
         for outputs in plain library; do
             # shellcheck disable=SC2086 # a list of words
-            sanitizer $tool "1x2 $outputs" 120 "$bench" --place threads --nodes 1 \
+            sanitizer $tool "1x2 $outputs" 90 "$bench" --place threads --nodes 1 \
                 --ranks-per-node 2 $small --ragged --outputs $outputs
         done
+        # shellcheck disable=SC2086 # a list of words
+        if [ -n "$no_network" ]; then
+            skip "$tool 2x1" "$no_network"
+        else
+            SWIMLANE_SOFT_EXECUTOR=thread sanitizer $tool "2x1 NIC by a thread" 90 "$bench" \
+                --place threads --nodes 2 --ranks-per-node 1 $small --ragged
+        fi
     done
 }
 
@@ -180,39 +198,57 @@ bench_row() {
 import json, sys
 name, path = sys.argv[1:]
 run = json.load(open(path))
-cells = ["%-24s" % name]
+cells = ["%-28s" % name]
 for operation in ("dispatch", "combine", "update"):
     o = run["operations"][operation]
-    cells.append("%5.0f (%.0f-%.0f)" % (o["median_us"], o["min_us"], o["max_us"]))
+    cells.append("%-18s" % ("%5.0f (%.0f-%.0f)" % (o["median_us"], o["min_us"], o["max_us"])))
 for operation in ("dispatch", "combine"):
     o = run["operations"][operation]
     moved = o["network_bytes"] or o["nvlink_bytes"]
-    cells.append("%5.0f" % (moved / o["median_us"] / 1e3 if o["median_us"] else 0))
-print("  ".join("%-17s" % c for c in cells))
+    cells.append("%-14.0f" % (moved / o["median_us"] / 1e3 if o["median_us"] else 0))
+print(" ".join(cells))
 EOF
 }
 
+# bench_run NAME ARGUMENT...: one step and one row.
+bench_rows=()
+bench_run() {
+    local name=$1 json
+    shift
+    json=$logs/bench-$(printf '%s' "$name" | tr -c 'A-Za-z0-9.' -).json
+    rm -f "$json"
+    # shellcheck disable=SC2086 # a list of words
+    step "bench $name" 60 "$bench" --place threads $bench_shape --iterations 20 --warmup 3 --no-verify \
+        --json "$json" "$@"
+    [ ! -f "$json" ] || bench_rows+=("$(bench_row "$name" "$json")")
+}
+
 part_bench() {
-    local outputs sms name rows=() shape="--tokens 4096 --hidden 7168 --topk 8 --experts 256"
+    local outputs sms bench_shape="--tokens 4096 --hidden 7168 --topk 8 --experts 256"
     if [ "$ngpus" -lt 2 ]; then
         skip "bench 1x2" "one GPU"
         return 0
     fi
+    bench_rows=()
     for outputs in library plain; do
         for sms in 8 16 24 32 48; do
-            name="1x2 $outputs $sms SMs"
-            # shellcheck disable=SC2086 # a list of words
-            step "bench $name" 60 "$bench" --place threads --nodes 1 --ranks-per-node 2 $shape \
-                --outputs $outputs --sms $sms --iterations 20 --warmup 3 --no-verify \
-                --json "$logs/bench-$outputs-$sms.json" || continue
-            [ ! -f "$logs/bench-$outputs-$sms.json" ] ||
-                rows+=("$(bench_row "$name" "$logs/bench-$outputs-$sms.json")")
+            bench_run "1x2 $outputs $sms SMs" --nodes 1 --ranks-per-node 2 --outputs $outputs --sms $sms
         done
     done
-    [ ${#rows[@]} -gt 0 ] || return 0
-    say "us between stream events, slowest rank, median (min-max) of 20; GB/s of the busiest rank"
-    printf '%-24s  %-17s  %-17s  %-17s  %-17s  %s\n' "" dispatch combine update "dispatch GB/s" "combine GB/s"
-    printf '%s\n' "${rows[@]}"
+    find_network
+    if [ -n "$no_network" ]; then
+        skip "bench 2x1" "$no_network"
+    else
+        for sms in 16 24; do
+            bench_run "2x1 400:3 library $sms SMs" --nodes 2 --ranks-per-node 1 --outputs library \
+                --sms $sms --link 400:3
+        done
+    fi
+    [ ${#bench_rows[@]} -gt 0 ] || return 0
+    say "us between stream events, slowest rank, median (min-max) of 20; GB/s of the busiest rank over"
+    say "NVLink or network; SMs of the kernels, to which several nodes add those of the software NIC"
+    printf '%-28s %-18s %-18s %-18s %-14s %s\n' "" dispatch combine update "dispatch GB/s" "combine GB/s"
+    printf '%s\n' "${bench_rows[@]}"
 }
 
 for part in "${parts[@]}"; do
