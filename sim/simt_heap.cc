@@ -2,6 +2,7 @@
 #include "sim/simt_heap.h"
 
 #include "sim/simt.h"
+#include "sim/simt_fiber.h"
 
 #include <sys/mman.h>
 
@@ -13,6 +14,7 @@ namespace
 
 const size_t max_blocks = 1u << 16;
 const size_t guard_bytes = 64u << 10;
+const size_t large_bytes = 1u << 20; /* in pages of its own, except where ASan watches malloc */
 const unsigned char poison = 0xA5;
 
 simt_heap_block blocks[max_blocks];
@@ -66,6 +68,16 @@ size_t reserved_bytes(size_t bytes)
     return (granules ? granules : 1) * SIMT_HEAP_GRANULE;
 }
 
+bool in_own_pages(simt_heap_kind kind, size_t bytes)
+{
+    return kind == SIMT_HEAP_SHARED || (bytes >= large_bytes && !__asan_poison_memory_region);
+}
+
+void unmap_pages(uintptr_t base, size_t bytes)
+{
+    munmap((void *)(base - guard_bytes), reserved_bytes(bytes) + 2 * guard_bytes);
+}
+
 /* Pages that are zero until touched, on a granule, between guard pages. */
 void *map_pages(size_t bytes)
 {
@@ -84,7 +96,7 @@ void *map_pages(size_t bytes)
         munmap((void *)end, first + span - end);
     if (mprotect((void *)base, reserved_bytes(bytes), PROT_READ | PROT_WRITE) == 0)
         return (void *)base;
-    munmap((void *)(base - guard_bytes), reserved_bytes(bytes) + 2 * guard_bytes);
+    unmap_pages(base, bytes);
     return nullptr;
 }
 
@@ -92,8 +104,12 @@ void *take_memory(simt_heap_kind kind, size_t bytes)
 {
     void *ptr = nullptr;
 
-    if (kind == SIMT_HEAP_SHARED)
-        return map_pages(bytes);
+    if (in_own_pages(kind, bytes)) {
+        ptr = map_pages(bytes);
+        if (ptr && kind == SIMT_HEAP_DEVICE)
+            memset(ptr, poison, bytes);
+        return ptr;
+    }
     if (posix_memalign(&ptr, kind == SIMT_HEAP_HOST ? 4096 : 512, bytes ? bytes : 1) != 0)
         return nullptr;
     memset(ptr, kind == SIMT_HEAP_HOST ? 0 : poison, bytes);
@@ -103,8 +119,8 @@ void *take_memory(simt_heap_kind kind, size_t bytes)
 void give_memory(const simt_heap_block *block)
 {
     simt_forget_memory((void *)block->base, block->bytes);
-    if (block->kind == SIMT_HEAP_SHARED) {
-        munmap((void *)(block->base - guard_bytes), reserved_bytes(block->bytes) + 2 * guard_bytes);
+    if (in_own_pages(block->kind, block->bytes)) {
+        unmap_pages(block->base, block->bytes); /* late accesses are found by the hardware */
         return;
     }
     memset((void *)block->base, poison, block->bytes);

@@ -37,7 +37,7 @@ struct simt_heap_block {
 /* NULL when there is no memory or no room in the table. */
 void *simt_heap_alloc(enum simt_heap_kind kind, int device, size_t bytes);
 
-/* Poison and give back. False: not the start of a live block of that kind. */
+/* Give back; small blocks are poisoned, large ones unmapped. False: not the start of a live block of that kind. */
 bool simt_heap_free(enum simt_heap_kind kind, void *ptr);
 
 /* The live block around ptr. */
