@@ -12,15 +12,13 @@ constexpr uint64_t kPasses = 16; /* of a warp in a row */
 constexpr uint64_t kQuietSteps = 100000;
 constexpr unsigned kEngineEvents = 1000; /* of engines alone, before they are told to stop */
 
-thread_local Worker *me __attribute__((tls_model("initial-exec")));
-
 bool task_can_move(Task *t)
 {
     if (!t->parked)
         return true;
     if (virtual_time() >= t->deadline)
         return true;
-    if (t->engine && me->stopping)
+    if (t->engine && worker_here->stopping)
         return true;
     if (t->polling)
         return polls_changed(&t->polls);
@@ -265,14 +263,11 @@ bool idle(Worker *k)
 
 } // namespace
 
-Worker *worker_self(void)
-{
-    return me;
-}
+__thread Worker *worker_here __attribute__((tls_model("initial-exec")));
 
 void worker_enter(Worker *k)
 {
-    me = k;
+    worker_here = k;
 }
 
 void worker_loop(Worker *k)

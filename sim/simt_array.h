@@ -8,12 +8,6 @@
 namespace simt
 {
 
-/* Not memcpy, see above. */
-static inline void copy_unseen(void *to, const void *from, size_t bytes)
-{
-    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-}
-
 template <class T> class Array
 {
   public:

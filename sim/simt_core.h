@@ -214,7 +214,12 @@ inline void time_step(Worker *k, uint64_t lanes)
     }
 }
 extern Gpu gpus[kMaxGpus];
-Worker *worker_self(void);
+extern __thread Worker *worker_here __attribute__((tls_model("initial-exec")));
+/* Of the calling OS thread. A fiber never leaves its worker, so the answer outlives a switch. */
+inline Worker *worker_self(void)
+{
+    return worker_here;
+}
 void worker_enter(Worker *k); /* the calling OS thread works for k from now on */
 void worker_loop(Worker *k);  /* returns at the end of a run */
 Worker *worker_of_gpu(int gpu);

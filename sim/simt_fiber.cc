@@ -61,7 +61,7 @@ Pool *const pools = new Pool[2]; /* lanes, host fibers; never destroyed */
 
 size_t lane_bytes(void)
 {
-    return __tsan_create_fiber || __sanitizer_start_switch_fiber ? 64 * 1024 : 16 * 1024;
+    return fiber_sanitized() ? 64 * 1024 : 16 * 1024;
 }
 
 char *map_bytes(size_t bytes)
@@ -218,53 +218,76 @@ namespace
 struct FreeBlock {
     FreeBlock *next;
 };
+constexpr size_t kUnit = 256, kBigUnit = 4096, kClasses = 64;
 Lock arena_lock;
-FreeBlock *arena_free[64]; /* by size in units of 256 bytes, the last one unused */
+FreeBlock *arena_free[kClasses]; /* by size in units, the first one unused */
+FreeBlock *arena_big[kClasses];  /* by size in big units, of blocks too large for the units */
 char *arena_at, *arena_end;
 
-} // namespace
-
-void *arena_get(size_t bytes)
+/* The list of free blocks of that size, NULL where each has a mapping of its own; *bytes_p is rounded
+ * up. Sanitizers are to forget what large blocks held, so these are unmapped. */
+FreeBlock **arena_list(size_t *bytes_p)
 {
-    size_t unit = (bytes + 255) / 256;
-    Hold hold(arena_lock);
+    size_t units = (*bytes_p + kUnit - 1) / kUnit, big = (*bytes_p + kBigUnit - 1) / kBigUnit;
 
-    if (unit < 64 && arena_free[unit]) {
-        FreeBlock *block = arena_free[unit];
-        uint64_t *word = reinterpret_cast<uint64_t *>(block);
+    *bytes_p = units * kUnit;
+    if (units < kClasses)
+        return &arena_free[units];
+    if (big >= kClasses || fiber_sanitized())
+        return nullptr;
+    *bytes_p = big * kBigUnit;
+    return &arena_big[big];
+}
 
-        arena_free[unit] = block->next;
-        for (size_t i = 0; i < unit * 32; i++)
-            *const_cast<volatile uint64_t *>(word + i) = 0; /* volatile: no call of memset */
-        return block;
-    }
-    if (unit >= 64)
-        return map_bytes(unit * 256);
-    if (arena_at + unit * 256 > arena_end) {
+/* Fresh and zero. Under the lock. */
+char *arena_cut(size_t bytes)
+{
+    if (bytes >= kClasses * kUnit)
+        return map_bytes(bytes);
+    if (arena_at + bytes > arena_end) {
         arena_at = map_bytes(1 << 20);
         arena_end = arena_at + (1 << 20);
     }
-    void *p = arena_at;
+    char *p = arena_at;
 
-    arena_at += unit * 256;
+    arena_at += bytes;
     return p;
+}
+
+} // namespace
+
+void *arena_take(size_t bytes, bool zero)
+{
+    FreeBlock **list = arena_list(&bytes);
+
+    if (!list)
+        return map_bytes(bytes);
+    Hold hold(arena_lock);
+    FreeBlock *block = *list;
+
+    if (!block)
+        return arena_cut(bytes);
+    *list = block->next;
+    if (zero)
+        fill_unseen(block, 0, bytes);
+    return block;
 }
 
 void arena_put(void *ptr, size_t bytes)
 {
-    size_t unit = (bytes + 255) / 256;
-    Hold hold(arena_lock);
+    FreeBlock **list = arena_list(&bytes);
 
-    if (unit >= 64) {
+    if (!list) {
         if (__lsan_unregister_root_region)
-            __lsan_unregister_root_region(ptr, unit * 256);
-        munmap(ptr, unit * 256);
+            __lsan_unregister_root_region(ptr, bytes);
+        munmap(ptr, bytes);
         return;
     }
+    Hold hold(arena_lock);
     FreeBlock *block = static_cast<FreeBlock *>(ptr);
 
-    block->next = arena_free[unit];
-    arena_free[unit] = block;
+    block->next = *list;
+    *list = block;
 }
 
 } // namespace simt

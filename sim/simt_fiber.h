@@ -34,6 +34,12 @@ struct Fiber {
     void *fake; /* ASan's fake stack while switched out */
 };
 
+/* Whether a sanitizer watches this process. */
+static inline bool fiber_sanitized(void)
+{
+    return __tsan_create_fiber || __sanitizer_start_switch_fiber;
+}
+
 /* The calling OS thread as a fiber. */
 void fiber_of_thread(Fiber *f);
 
@@ -97,8 +103,22 @@ static inline void order_after_context(void *context)
     __tsan_acquire(&token);
 }
 
-/* Memory for structures that are made while a lane runs; zeroed, given back by size. Thread safe. */
-void *arena_get(size_t bytes);
+/* Neither memcpy nor memset: TSan would take them for accesses of whoever runs. */
+static inline void copy_unseen(void *to, const void *from, size_t bytes)
+{
+    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+static inline void fill_unseen(void *at, int byte, size_t bytes)
+{
+    asm volatile("rep stosb" : "+D"(at), "+c"(bytes) : "a"(byte) : "memory");
+}
+
+/* Memory for structures that are made while a lane runs; given back by size. Thread safe. */
+void *arena_take(size_t bytes, bool zero);
+static inline void *arena_get(size_t bytes)
+{
+    return arena_take(bytes, true);
+}
 void arena_put(void *ptr, size_t bytes);
 
 /* Lock of the core: a spin flag, because TSan must not see it. */

@@ -21,12 +21,6 @@ size_t shared_bytes_max(void)
     return static_cast<size_t>(config.shared_kib) * 1024;
 }
 
-/* Not memset: TSan would take it for an access of the scheduler. */
-void fill_bytes(void *at, int byte, size_t bytes)
-{
-    asm volatile("rep stosb" : "+D"(at), "+c"(bytes) : "a"(byte) : "memory");
-}
-
 SharedMemory *shared_take(size_t bytes)
 {
     SharedMemory *s = nullptr;
@@ -50,7 +44,7 @@ SharedMemory *shared_take(size_t bytes)
         __asan_unpoison_memory_region(s->data, bytes);
         __asan_poison_memory_region(s->data + bytes, shared_bytes_max() + kSharedTail - bytes);
     }
-    fill_bytes(s->data, 0xA5, bytes);
+    fill_unseen(s->data, 0xA5, bytes);
     return s;
 }
 
