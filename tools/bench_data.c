@@ -100,7 +100,8 @@ static bool buffer_create(struct bench_rank *r, enum bench_what what, struct ben
     }
     b->base = base;
     b->data = b->base + GUARD;
-    return swl_gpu_fill(b->base, GUARD_BYTE, padded(b->bytes), r->stream) == cudaSuccess &&
+    return swl_gpu_fill(b->base, GUARD_BYTE, GUARD, r->stream) == cudaSuccess &&
+           swl_gpu_fill(b->data + b->bytes, GUARD_BYTE, GUARD, r->stream) == cudaSuccess &&
            swl_gpu_fill(b->data, bench_poison(what), b->bytes, r->stream) == cudaSuccess;
 }
 

@@ -22,6 +22,7 @@ struct swl_oracle {
     bool *bad_id;              /* [nranks] */
     struct rank_result *ranks; /* [nranks] */
     float *scratch;            /* [2][hidden] sums of a node and of all nodes */
+    float *values;             /* [hidden] one row as numbers */
     void *scratch_row;         /* one row */
 };
 
@@ -51,8 +52,8 @@ static uint16_t bf16_of(float value)
 
     if ((bits & 0x7fffffff) > 0x7f800000)
         return 0x7fff;
-    if (low > 0x8000 || (low == 0x8000 && (high & 1)))
-        high++;
+    /* Without a branch: a processor cannot predict which way a number is rounded. */
+    high += (uint32_t)(low > 0x8000) | ((uint32_t)(low == 0x8000) & high);
     return (uint16_t)high;
 }
 
@@ -97,7 +98,7 @@ size_t swl_oracle_type_bytes(enum swl_oracle_type type)
     return type == SWL_ORACLE_FP32 ? 4 : 2;
 }
 
-float swl_oracle_load(enum swl_oracle_type type, const void *row, int at)
+static inline float load(enum swl_oracle_type type, const void *row, int at)
 {
     if (type == SWL_ORACLE_FP32)
         return ((const float *)row)[at];
@@ -106,12 +107,43 @@ float swl_oracle_load(enum swl_oracle_type type, const void *row, int at)
     return type == SWL_ORACLE_BF16 ? float_of((uint32_t)half << 16) : float_of_fp16(half);
 }
 
-void swl_oracle_store(enum swl_oracle_type type, void *row, int at, float value)
+static inline void store(enum swl_oracle_type type, void *row, int at, float value)
 {
     if (type == SWL_ORACLE_FP32)
         ((float *)row)[at] = value;
     else
         ((uint16_t *)row)[at] = type == SWL_ORACLE_BF16 ? bf16_of(value) : fp16_of(value);
+}
+
+float swl_oracle_load(enum swl_oracle_type type, const void *row, int at)
+{
+    return load(type, row, at);
+}
+
+void swl_oracle_store(enum swl_oracle_type type, void *row, int at, float value)
+{
+    store(type, row, at, value);
+}
+
+/* Whole rows, with the choice of the type outside of the loop. */
+static void load_row(enum swl_oracle_type type, const void *row, int hidden, float *values)
+{
+    if (type == SWL_ORACLE_BF16)
+        for (int h = 0; h < hidden; h++)
+            values[h] = load(SWL_ORACLE_BF16, row, h);
+    else
+        for (int h = 0; h < hidden; h++)
+            values[h] = load(type, row, h);
+}
+
+static void store_row(enum swl_oracle_type type, void *row, int hidden, const float *values)
+{
+    if (type == SWL_ORACLE_BF16)
+        for (int h = 0; h < hidden; h++)
+            store(SWL_ORACLE_BF16, row, h, values[h]);
+    else
+        for (int h = 0; h < hidden; h++)
+            store(type, row, h, values[h]);
 }
 
 bool swl_oracle_equal(enum swl_oracle_type type, int hidden, const void *a, const void *b,
@@ -259,8 +291,10 @@ static bool allocate(struct swl_oracle *o)
     o->bad_id = calloc(nranks, sizeof *o->bad_id);
     o->ranks = calloc(nranks, sizeof *o->ranks);
     o->scratch = malloc(2 * (size_t)o->shape.hidden * sizeof *o->scratch);
+    o->values = malloc((size_t)o->shape.hidden * sizeof *o->values);
     o->scratch_row = malloc(swl_oracle_row_bytes(o));
-    if (!o->node || !o->row || !o->bad_id || !o->ranks || !o->scratch || !o->scratch_row)
+    if (!o->node || !o->row || !o->bad_id || !o->ranks || !o->scratch || !o->values ||
+        !o->scratch_row)
         return false;
     for (size_t r = 0; r < nranks && ok; r++) {
         size_t entries = (size_t)o->sources[r].ntokens * nranks;
@@ -329,6 +363,7 @@ void swl_oracle_destroy(struct swl_oracle *o)
     free(o->node);
     free(o->bad_id);
     free(o->scratch);
+    free(o->values);
     free(o->scratch_row);
     free(o);
 }
@@ -367,25 +402,20 @@ size_t swl_oracle_row_bytes(const struct swl_oracle *o)
 
 static void add_row(const struct swl_oracle *o, float *sum, const void *row)
 {
+    load_row(o->shape.type, row, o->shape.hidden, o->values);
     for (int h = 0; h < o->shape.hidden; h++)
-        sum[h] += swl_oracle_load(o->shape.type, row, h);
+        sum[h] += o->values[h];
 }
 
 /* Add the partial sum of one node to the total, as it arrives at the source. */
-static void add_node(const struct swl_oracle *o, float *total, const float *partial, bool remote)
+static void add_node(const struct swl_oracle *o, float *total, float *partial, bool remote)
 {
-    bool rounded = remote && !o->shape.wire_fp32;
-    uint32_t cell[1];
-
-    for (int h = 0; h < o->shape.hidden; h++) {
-        float value = partial[h];
-
-        if (rounded) {
-            swl_oracle_store(o->shape.type, cell, 0, value);
-            value = swl_oracle_load(o->shape.type, cell, 0);
-        }
-        total[h] += value;
+    if (remote && !o->shape.wire_fp32) {
+        store_row(o->shape.type, o->scratch_row, o->shape.hidden, partial);
+        load_row(o->shape.type, o->scratch_row, o->shape.hidden, partial);
     }
+    for (int h = 0; h < o->shape.hidden; h++)
+        total[h] += partial[h];
 }
 
 void swl_oracle_combine(const struct swl_oracle *o, int src, int token, swl_oracle_row_fn fn,
@@ -393,7 +423,7 @@ void swl_oracle_combine(const struct swl_oracle *o, int src, int token, swl_orac
 {
     int hidden = o->shape.hidden;
     float *total = o->scratch;
-    float *partial = o->scratch + hidden;
+    float *partial = total + hidden;
 
     for (int h = 0; h < hidden; h++)
         total[h] = 0;
@@ -415,6 +445,5 @@ void swl_oracle_combine(const struct swl_oracle *o, int src, int token, swl_orac
         if (any)
             add_node(o, total, partial, node != o->node[src]);
     }
-    for (int h = 0; h < hidden; h++)
-        swl_oracle_store(o->shape.type, out, h, total[h]);
+    store_row(o->shape.type, out, hidden, total);
 }

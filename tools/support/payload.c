@@ -39,11 +39,14 @@ void swl_payload_row(enum swl_oracle_type type, int hidden, struct swl_random ra
     size_t bytes = swl_oracle_type_bytes(type) * (size_t)hidden;
     size_t at = 0;
 
-    while (at < bytes) {
+    for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
         uint64_t word = (swl_random_next(&random) & keep[type]) | set[type];
-        size_t n = bytes - at < sizeof word ? bytes - at : sizeof word;
 
-        memcpy((char *)row + at, &word, n);
-        at += n;
+        memcpy((char *)row + at, &word, sizeof word);
+    }
+    if (at < bytes) {
+        uint64_t word = (swl_random_next(&random) & keep[type]) | set[type];
+
+        memcpy((char *)row + at, &word, bytes - at);
     }
 }
