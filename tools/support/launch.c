@@ -1,0 +1,67 @@
+/* launch.c: variables of launchers. See launch.h. Layer: tools/support. */
+#include "tools/support/launch.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The innermost first: torchrun may run under srun, mpirun inside an allocation of Slurm. */
+static const struct launcher {
+    const char *by;
+    const char
+        *mark; /* must be set as well: RANK may be anybody's, batch scripts have SLURM_PROCID */
+    const char *rank, *nranks, *local, *nlocal;
+} launchers[] = {
+    {"torchrun", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"a PMIx launcher", "PMIX_RANK", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK",
+     "PMIX_LOCAL_SIZE"},
+    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},
+};
+
+bool swl_why_set(struct swl_why *why, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why->text, sizeof(why->text), format, args);
+    va_end(args);
+    return false;
+}
+
+/* A whole number of a variable; -1: unset or something else. */
+static int number_of(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+    char *end;
+
+    if (!text || !*text)
+        return -1;
+    const long value = strtol(text, &end, 10);
+
+    return *end || value < 0 || value > 1 << 20 ? -1 : (int)value;
+}
+
+bool swl_launch_read(struct swl_launch *launch, struct swl_why *why)
+{
+    *launch = (struct swl_launch){.nranks = 1, .local = -1};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const struct launcher *l = &launchers[i];
+        const int rank = number_of(l->rank), nranks = number_of(l->nranks);
+        const int local = number_of(l->local), nlocal = number_of(l->nlocal);
+        const char *rank_text = getenv(l->rank), *nranks_text = getenv(l->nranks);
+
+        if (!getenv(l->mark) || !rank_text || !nranks_text)
+            continue;
+        if (rank < 0 || nranks < 1 || rank >= nranks)
+            return swl_why_set(why, "%s says %s is '%s' and %s is '%s'", l->by, l->rank, rank_text,
+                               l->nranks, nranks_text);
+        *launch = (struct swl_launch){l->by, rank, nranks, local, nlocal > 0 ? nlocal : 0};
+        return true;
+    }
+    return true;
+}
