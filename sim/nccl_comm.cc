@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -10,6 +11,8 @@ using namespace swl_sim;
 
 namespace
 {
+
+const int linger_ms = 10000;
 
 /* Whatever header this is compiled with: later releases promise calls that are not here. */
 const int standin_version = NCCL_VERSION(2, 28, 9);
@@ -315,12 +318,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return ncclSuccess;
 }
 
+/* Answers for other processes go out from this one, which may end after this call. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!comm)
         return ncclSuccess;
     place_drain(comm->core.get());
     comm->core->link->leave();
+    for (int waited_ms = 0; comm->core->link->serves() > 0 && waited_ms < linger_ms; waited_ms++)
+        usleep(1000);
     delete comm;
     return ncclSuccess;
 }

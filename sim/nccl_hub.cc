@@ -53,7 +53,7 @@ struct local_link : hub_link {
     }
     void leave() override
     {
-        hub_leave(to.get(), rank);
+        hub_leave(to.get(), rank, false);
     }
     std::unique_ptr<hub_link> child(uint64_t key, int child_rank, int nranks) override
     {
@@ -62,6 +62,10 @@ struct local_link : hub_link {
     bool remote() const override
     {
         return false;
+    }
+    int serves() const override
+    {
+        return hub_remote(to.get());
     }
 };
 
@@ -96,7 +100,7 @@ std::shared_ptr<hub> hub_child(uint64_t key)
     return place;
 }
 
-bool hub_attach(hub *h, int rank, int nranks)
+bool hub_attach(hub *h, int rank, int nranks, bool remote)
 {
     std::lock_guard<std::mutex> hold(h->lock);
 
@@ -108,6 +112,7 @@ bool hub_attach(hub *h, int rank, int nranks)
     if (h->nranks != nranks || rank < 0 || rank >= nranks || h->attached[(size_t)rank])
         return false;
     h->attached[(size_t)rank] = true;
+    h->remote += remote;
     return true;
 }
 
@@ -137,7 +142,14 @@ std::shared_ptr<call> hub_arrive(hub *h, int rank, uint64_t number, const call_s
     return c;
 }
 
-void hub_leave(hub *h, int rank)
+int hub_remote(hub *h)
+{
+    std::lock_guard<std::mutex> hold(h->lock);
+
+    return h->remote;
+}
+
+void hub_leave(hub *h, int rank, bool remote)
 {
     bool last;
 
@@ -146,6 +158,7 @@ void hub_leave(hub *h, int rank)
         if (h->gone[(size_t)rank])
             return;
         h->gone[(size_t)rank] = true;
+        h->remote -= remote;
         last = ++h->left == h->nranks;
         std::map<uint64_t, std::shared_ptr<call>> open = h->calls;
         for (const auto &entry : open)
@@ -160,7 +173,7 @@ void hub_leave(hub *h, int rank)
 
 std::unique_ptr<hub_link> link_local(const std::shared_ptr<hub> &h, int rank, int nranks)
 {
-    if (!h || !hub_attach(h.get(), rank, nranks))
+    if (!h || !hub_attach(h.get(), rank, nranks, false))
         return nullptr;
     auto made = std::make_unique<local_link>();
     made->to = h;

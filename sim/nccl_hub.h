@@ -53,6 +53,7 @@ struct hub {
     std::mutex lock;
     int nranks = 0; /* set by the first rank */
     int left = 0;
+    int remote = 0; /* ranks of other processes that have not left */
     std::vector<bool> attached, gone;
     std::map<uint64_t, std::shared_ptr<call>> calls; /* open ones, by number */
 };
@@ -64,11 +65,13 @@ std::shared_ptr<hub> hub_find(uint64_t key);
 std::shared_ptr<hub> hub_child(uint64_t key);
 
 /* False: wrong number of ranks, or the rank is taken. */
-bool hub_attach(hub *h, int rank, int nranks);
+bool hub_attach(hub *h, int rank, int nranks, bool remote);
 std::shared_ptr<call> hub_arrive(hub *h, int rank, uint64_t number, const call_shape &shape,
                                  bytes part);
 /* The rank is gone: calls that miss its part fail. */
-void hub_leave(hub *h, int rank);
+void hub_leave(hub *h, int rank, bool remote);
+/* Ranks of other processes that still need this one to answer them. */
+int hub_remote(hub *h);
 
 /* A rank's end: straight to the hub, or over TCP. */
 struct hub_link {
@@ -78,6 +81,8 @@ struct hub_link {
     /* The same rank's end at the hub of a split; NULL on failure. */
     virtual std::unique_ptr<hub_link> child(uint64_t key, int rank, int nranks) = 0;
     virtual bool remote() const = 0;
+    /* How many other processes need this one. */
+    virtual int serves() const = 0;
 };
 std::unique_ptr<hub_link> link_local(const std::shared_ptr<hub> &h, int rank, int nranks);
 std::unique_ptr<hub_link> link_remote(uint16_t port, uint64_t key, uint64_t parent, int rank,

@@ -157,12 +157,12 @@ void serve_connection(int fd)
     limit(fd, hello_seconds);
     if (receive_all(fd, &who, sizeof(who)) && memcmp(who.magic, hello_magic, 8) == 0) {
         std::shared_ptr<hub> h = hub_of(who);
-        uint64_t ok = h && who.nranks > 0 && hub_attach(h.get(), who.rank, who.nranks);
+        uint64_t ok = h && who.nranks > 0 && hub_attach(h.get(), who.rank, who.nranks, true);
         limit(fd, frame_seconds);
         if (send_all(fd, &ok, sizeof(ok)) && ok)
             serve_rank(fd, h.get(), who.rank);
         if (ok)
-            hub_leave(h.get(), who.rank);
+            hub_leave(h.get(), who.rank, true);
     }
     close(fd);
 }
@@ -310,6 +310,10 @@ struct remote_link : hub_link {
     bool remote() const override
     {
         return true;
+    }
+    int serves() const override
+    {
+        return 0;
     }
 };
 

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <string>
+
 namespace
 {
 
@@ -162,6 +164,57 @@ int status_of(pid_t pid)
 TEST(Wire, RanksInProcessesMeet)
 {
     EXPECT_EQ(run_processes(process_main, 60000000000ull), 0);
+}
+
+/* What mpirun does: three processes that know their rank, and where they meet. */
+void run_launched(const char *variable, const char *value)
+{
+    pid_t pids[3];
+
+    for (int r = 0; r < 3; r++) {
+        pids[r] = fork();
+        if (pids[r] != 0)
+            continue;
+        const int nodes[] = {3};
+        struct swl_job job = {};
+        job.nnodes = 1;
+        job.node_ranks = nodes;
+        job.place = SWL_PLACE_LAUNCHED;
+        job.timeout_ns = 20000000000ull;
+        setenv("OMPI_COMM_WORLD_RANK", std::to_string(r).c_str(), 1);
+        setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+        setenv("OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(r).c_str(), 1);
+        setenv(variable, value, 1);
+        auto body = [](struct swl_rank *rank, void *) {
+            int rc = collectives(rank->comm, rank->rank, rank->nranks);
+            return rc ? rc : (int)(rank->device != rank->rank);
+        };
+        _exit(swl_ranks_run(&job, body, nullptr) == 0 ? 0 : 1);
+    }
+    for (pid_t pid : pids)
+        EXPECT_EQ(status_of(pid), 0);
+}
+
+TEST(Wire, LaunchedRanksMeetAtThePort)
+{
+    sockaddr_in at = {};
+    socklen_t n = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    at.sin_family = AF_INET;
+    ASSERT_EQ(bind(fd, (sockaddr *)&at, n), 0); /* a port that nobody has */
+    ASSERT_EQ(getsockname(fd, (sockaddr *)&at, &n), 0);
+    close(fd);
+    run_launched("SWIMLANE_ROOT", ("localhost:" + std::to_string(ntohs(at.sin_port))).c_str());
+}
+
+TEST(Wire, LaunchedRanksMeetInTheFile)
+{
+    char folder[] = "/tmp/swl-wire-XXXXXX";
+
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    run_launched("TMPDIR", folder);
+    EXPECT_EQ(rmdir(folder), 0) << "files were left in " << folder;
 }
 
 TEST(Wire, F56StrangersAreDropped)

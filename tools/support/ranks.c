@@ -2,6 +2,7 @@
 #include "tools/support/ranks.h"
 
 #include "src/gpu.h"
+#include "tools/support/clock.h"
 #include "tools/support/ranks_run.h"
 
 #include <pthread.h>
@@ -11,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DEFAULT_TIMEOUT_NS 600000000000ull
@@ -30,17 +30,19 @@ static int node_of(const struct swl_job *job, int rank)
     return -1;
 }
 
-static uint64_t real_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t job_deadline(const struct swl_job *job)
 {
-    return real_ns() + (job->timeout_ns ? job->timeout_ns : DEFAULT_TIMEOUT_NS);
+    return swl_real_ns() + (job->timeout_ns ? job->timeout_ns : DEFAULT_TIMEOUT_NS);
+}
+
+/* NCCL reads it once for each process. Without it NCCL refuses two ranks on one GPU. */
+void swl_ranks_host_of(const struct swl_job *job, int rank)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "swimlane-node-%d", node_of(job, rank));
+    if (job->nnodes > 1)
+        setenv("NCCL_HOSTID", text, 0);
 }
 
 int swl_ranks_count(const struct swl_job *job)
@@ -59,7 +61,9 @@ int swl_rank_run(struct swl_ranks *all, int rank)
     ncclResult_t rc;
     int result;
 
-    r.device = job->device_of_rank ? job->device_of_rank[rank] : rank;
+    r.device = job->place == SWL_PLACE_LAUNCHED ? all->launched_device : rank;
+    if (job->device_of_rank)
+        r.device = job->device_of_rank[rank];
     swl_ranks_place_node(r.node);
     if (swl_gpu_use(r.device) != cudaSuccess) {
         fprintf(stderr, "ranks: rank %d: there is no device %d\n", rank, r.device);
@@ -94,7 +98,7 @@ static bool threads_ended(struct swl_ranks *all, uint64_t deadline)
 {
     for (int r = 0; r < all->nranks; r++)
         while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE)) {
-            if (real_ns() > deadline) {
+            if (swl_real_ns() > deadline) {
                 fprintf(stderr, "ranks: rank %d has not ended in time\n", r);
                 return false;
             }
@@ -134,11 +138,12 @@ static int child_main(struct swl_ranks *all, int rank, uint64_t deadline)
 {
     int result;
 
+    swl_ranks_host_of(all->job, rank);
     if (rank == 0) {
         int ready = ncclGetUniqueId(&all->id) == ncclSuccess ? 1 : -1;
         __atomic_store_n(&all->id_ready, ready, __ATOMIC_RELEASE);
     }
-    while (!__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) && real_ns() < deadline)
+    while (!__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) && swl_real_ns() < deadline)
         usleep(200);
     if (__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) != 1)
         return -1;
@@ -146,7 +151,7 @@ static int child_main(struct swl_ranks *all, int rank, uint64_t deadline)
     all->ranks[rank].result = result;
     __atomic_store_n(&all->ranks[rank].ended, 1, __ATOMIC_RELEASE);
     for (int r = 0; rank == 0 && r < all->nranks; r++)
-        while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE) && real_ns() < deadline)
+        while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE) && swl_real_ns() < deadline)
             usleep(200);
     return result;
 }
@@ -167,7 +172,7 @@ static int collect_children(struct swl_ranks *all, pid_t *pids, int started, uin
     int left = started, rc = 0, status;
 
     while (left > 0) {
-        bool late = real_ns() > deadline;
+        bool late = swl_real_ns() > deadline;
         for (int r = 0; r < started; r++) {
             if (pids[r] == 0)
                 continue;
@@ -236,6 +241,8 @@ static int run_in_place(struct swl_ranks *all)
         return run_threads(all);
     case SWL_PLACE_PROCESSES:
         return run_processes(all);
+    case SWL_PLACE_LAUNCHED:
+        return swl_ranks_run_launched(all);
     }
     return -1;
 }

@@ -5,7 +5,8 @@
  * communicator. Places:
  *   fibers     all ranks on fibers of the emulator, one deterministic schedule (emulator only)
  *   threads    one OS thread per rank in this process
- *   processes  one child process per rank; call before any other use of the device runtime */
+ *   processes  one child process per rank; call before any other use of the device runtime
+ *   launched   this process is one rank of a job that mpirun, srun or torchrun started (launch.h) */
 #ifndef SWL_RANKS_H
 #define SWL_RANKS_H
 
@@ -16,16 +17,17 @@
 extern "C" {
 #endif
 
-enum swl_place { SWL_PLACE_FIBERS, SWL_PLACE_THREADS, SWL_PLACE_PROCESSES };
+enum swl_place { SWL_PLACE_FIBERS, SWL_PLACE_THREADS, SWL_PLACE_PROCESSES, SWL_PLACE_LAUNCHED };
 
 struct swl_job {
     int nnodes;
     const int *node_ranks; /* [nnodes] ranks of each node, in rank order */
     enum swl_place place;
-    const int *device_of_rank; /* NULL: device = rank; several ranks may share one */
-    uint64_t seed;             /* of the schedule; fibers only; 0: SIMT_SEED, or in order */
-    uint64_t timeout_ns;       /* of the whole job; 0: 600 s. Fibers have no need of it */
-    const int *node_of_rank;   /* nodes that are not consecutive; length: sum of node_ranks */
+    /* NULL: device = rank, launched: local rank modulo devices. Several ranks may share one. */
+    const int *device_of_rank;
+    uint64_t seed;           /* of the schedule; fibers only; 0: SIMT_SEED, or in order */
+    uint64_t timeout_ns;     /* of the whole job; 0: 600 s. Fibers have no need of it */
+    const int *node_of_rank; /* nodes that are not consecutive; length: sum of node_ranks */
 };
 
 struct swl_rank {
@@ -33,7 +35,7 @@ struct swl_rank {
     ncclComm_t comm;
 };
 
-/* 0 when every rank_main returned 0 and the emulator found no fault; else the first rank's non-zero
+/* 0 when every rank_main (launched: of this process) returned 0 and the emulator found no fault; else the first rank's non-zero
  * value, or -1 for failures of the launcher itself (with a line on stderr). */
 int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *, void *),
                   void *arg);

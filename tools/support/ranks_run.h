@@ -9,7 +9,8 @@ struct swl_ranks {
     int (*rank_main)(struct swl_rank *, void *);
     void *arg;
     int nranks;
-    int id_ready; /* release/acquire: id is valid (1), or cannot be made (-1) */
+    int launched_device; /* if the job does not say */
+    int id_ready;        /* release/acquire: id is valid (1), or cannot be made (-1) */
     ncclUniqueId id;
     struct swl_rank_state *ranks; /* [nranks] */
 };
@@ -25,6 +26,12 @@ int swl_rank_run(struct swl_ranks *all, int rank);
 
 /* The calling thread (fiber) is a rank of this node. */
 void swl_ranks_place_node(int node);
+
+/* A rank of a job with several nodes, before its process has used NCCL. */
+void swl_ranks_host_of(const struct swl_job *job, int rank);
+
+/* The rank that a launcher made of this process; sets its result only. */
+int swl_ranks_run_launched(struct swl_ranks *all);
 
 /* All ranks on fibers; sets every result. -1: not possible here, or the emulator found a fault. */
 int swl_ranks_run_fibers(struct swl_ranks *all);
