@@ -1,6 +1,6 @@
 /* bench.h: the parts of swimlane-bench.
  *
- * Layer: tools. bench_job.c starts the ranks, bench_run.c is the program of one rank, bench_data.c owns its
+ * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of one rank, bench_data.c owns its
  * buffers and expectations, bench_verify.c compares, bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
@@ -21,11 +21,17 @@ extern "C" {
 enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024, BENCH_MAX_DEVICES = 64 };
 
 enum bench_outputs { BENCH_PLAIN, BENCH_LIBRARY, BENCH_MIXED };
-enum bench_place { BENCH_FIBERS, BENCH_THREADS, BENCH_PROCESSES };
+enum bench_place {
+    BENCH_FIBERS,
+    BENCH_THREADS,
+    BENCH_PROCESSES,
+    BENCH_LAUNCHED,
+    BENCH_PLACE_AUTO /* until the options are parsed */
+};
 enum bench_comm { BENCH_COMM_AUTO, BENCH_COMM_NCCL, BENCH_COMM_STANDIN };
 
 struct bench_options {
-    int nnodes, ranks_per_node;
+    int nnodes, ranks_per_node; /* 0: not given */
     int node_size[BENCH_MAX_NODES];
     bool interleaved; /* ranks are dealt to the nodes one by one */
     enum bench_place place;
@@ -58,7 +64,9 @@ struct bench_options {
     int ranks_per_gpu;                  /* 0: as many as it takes */
     int ndevices;                       /* of device_list, 0: by ranks_per_gpu */
     int device_list[BENCH_MAX_DEVICES]; /* for the ranks in turn */
-    int device_of[BENCH_MAX_RANKS];
+    int device_of[BENCH_MAX_RANKS];     /* launched: guessed for the others */
+    /* What a launcher said of this process; -1, 0, 0 without one. Local: on its machine. */
+    int launched_rank, launched_local, launched_nlocal;
 };
 
 enum bench_parsed {
@@ -151,6 +159,8 @@ void bench_verify_guards(struct bench_rank *r);
 void bench_complain(struct bench_rank *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Place and nodes of the ranks, from options and launcher; false after a complaint. */
+bool bench_place_nodes(struct bench_options *o);
 /* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv. False
  * after a complaint. */
 bool bench_job_place(struct bench_options *o, char **argv);
@@ -172,6 +182,7 @@ struct bench_sample {
 struct bench_summary {
     int complaints; /* of all ranks */
     uint64_t device_bytes, window_bytes, nsms, dropped;
+    int ngpus; /* different ones */
     struct bench_traffic traffic;
     double wall_s;
 };

@@ -118,7 +118,7 @@ static bool take_order(struct bench_options *o, const char *text, size_t offset)
 
 static bool take_place(struct bench_options *o, const char *text, size_t offset)
 {
-    static const char *const words[] = {"fibers", "threads", "processes", NULL};
+    static const char *const words[] = {"fibers", "threads", "processes", "launched", NULL};
     int word = word_of(text, words);
 
     (void)offset;
@@ -267,11 +267,11 @@ static bool take_no_verify(struct bench_options *o, const char *text, size_t off
 
 /* clang-format off */
 static const struct row rows[] = {
-    {"nodes", "N", "nodes (2)", take_int, AT(nnodes)},
-    {"ranks-per-node", "N", "ranks of a node (4)", take_int, AT(ranks_per_node)},
+    {"nodes", "N", "nodes (2; on GPUs 1, or as the launcher says)", take_int, AT(nnodes)},
+    {"ranks-per-node", "N", "ranks of a node (4; on GPUs one a GPU, or as the launcher says)", take_int, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
-    {"place", "PLACE", "fibers (default, repeatable), threads or (not emulated) processes", take_place, 0},
+    {"place", "PLACE", "fibers (emulator, repeatable), threads, or (not emulated) processes or launched (by mpirun, srun, torchrun)", take_place, 0},
     {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_int, AT(ranks_per_gpu)},
     {"devices", "A,B,..", "GPUs for the ranks in turn", take_devices, 0},
     {"comm", "NAME", "communicator: nccl, standin or auto (default: nccl where it can)", take_comm, 0},
@@ -322,7 +322,8 @@ static void print_help(void)
         printf("  %-24s %s\n", left, rows[i].help);
     }
     puts("\nEnvironment: SIMT_SEED replays an emulated schedule, SWIMLANE_COMBINE_WIRE=fp32 keeps\n"
-         "partial sums between nodes exact; docs/tuning.md lists the others.\n"
+         "partial sums between nodes exact; SWIMLANE_ROOT=host:port is where launched ranks meet;\n"
+         "docs/tuning.md lists the others.\n"
          "Exit code: 0 verified, 1 failed, 2 wrong arguments.");
 }
 
@@ -369,38 +370,10 @@ static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char
     return BENCH_RUN;
 }
 
-/* Node of each rank, from the sizes and the order. */
-static bool place_ranks(struct bench_options *o)
-{
-    int left[BENCH_MAX_NODES];
-    int n = 0, node = 0;
-
-    for (int i = 0; i < o->nnodes; i++)
-        n += left[i] = o->node_size[i];
-    o->size.nranks = n;
-    if (n > BENCH_MAX_RANKS)
-        return false;
-    for (int r = 0; r < n; r++) {
-        while (left[node] == 0)
-            node = (node + 1) % o->nnodes;
-        o->node_of[r] = node;
-        left[node]--;
-        if (o->interleaved)
-            node = (node + 1) % o->nnodes;
-    }
-    return true;
-}
-
 static enum bench_parsed check(struct bench_options *o)
 {
-    if (o->nnodes < 1 || o->nnodes > BENCH_MAX_NODES || o->ranks_per_node < 1 ||
-        o->ranks_per_node > BENCH_MAX_RANKS)
-        return complain("there must be", "1 to 64 nodes and at least one rank");
-    if (o->node_size[0] == 0)
-        for (int i = 0; i < o->nnodes; i++)
-            o->node_size[i] = o->ranks_per_node;
-    if (!place_ranks(o))
-        return complain("there are", "more than 1024 ranks");
+    if (!bench_place_nodes(o))
+        return BENCH_WRONG;
     if (o->size.topk < 1 || o->size.topk > 64 || o->size.nexperts < 1)
         return complain("top-k must be 1 to 64 and experts at least 1:", "--topk, --experts");
     if (o->hidden < 1 || bench_row_bytes(o) % 16 != 0)
@@ -425,8 +398,6 @@ static enum bench_parsed check(struct bench_options *o)
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv)
 {
     *o = (struct bench_options){
-        .nnodes = 2,
-        .ranks_per_node = 4,
         .size = {.ntokens = 256, .topk = 8, .nexperts = 256},
         .hidden = 7168,
         .algorithm = NCCL_EP_ALGO_HIGH_THROUGHPUT,
@@ -437,7 +408,7 @@ enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **
         .routing_text = "uniform",
         .verify = true,
         .id_bytes = 8,
-        .place = SWL_EMULATED ? BENCH_FIBERS : BENCH_THREADS,
+        .place = BENCH_PLACE_AUTO,
     };
     enum bench_parsed parsed = parse_arguments(o, argc, argv);
 

@@ -84,21 +84,7 @@ static double gbs(double bytes, double us)
     return us > 0 ? bytes / us / 1e3 : 0;
 }
 
-static int ngpus(const struct bench_options *o)
-{
-    int n = 0;
-
-    for (int r = 0; r < o->size.nranks; r++) {
-        int first = 0;
-
-        while (o->device_of[first] != o->device_of[r])
-            first++;
-        n += first == r;
-    }
-    return n;
-}
-
-static void print_shape(const struct bench_options *o)
+static void print_shape(const struct bench_options *o, const struct bench_summary *summary)
 {
     printf("%s\n  ", swimlaneVersionString());
     for (int i = 0; i < o->nnodes; i++)
@@ -110,7 +96,7 @@ static void print_shape(const struct bench_options *o)
     char comm[64];
 
     swl_comm_name(comm, sizeof comm);
-    printf("  %d GPU%s, %s\n", ngpus(o), ngpus(o) == 1 ? "" : "s", comm);
+    printf("  %d GPU%s, %s\n", summary->ngpus, summary->ngpus == 1 ? "" : "s", comm);
 }
 
 static void cell_rate(struct swl_table *table, int column, double bytes, double us)
@@ -197,7 +183,8 @@ static void print_verdict(const struct bench_options *o, const struct bench_summ
                summary->wall_s);
 }
 
-static void json_shape(struct swl_json *json, const struct bench_options *o)
+static void json_shape(struct swl_json *json, const struct bench_options *o,
+                       const struct bench_summary *summary)
 {
     char comm[64];
 
@@ -215,7 +202,7 @@ static void json_shape(struct swl_json *json, const struct bench_options *o)
     swl_json_integer(json, "seed", (int64_t)o->seed);
     swl_json_integer(json, "budget", o->budget);
     swl_json_text(json, "link", o->link ? o->link : "");
-    swl_json_integer(json, "gpus", ngpus(o));
+    swl_json_integer(json, "gpus", summary->ngpus);
     swl_comm_name(comm, sizeof comm);
     swl_json_text(json, "communicator", comm);
     swl_json_close(json, '}');
@@ -258,7 +245,7 @@ static bool write_json(const struct bench_options *o, const struct figures *figu
     swl_json_open(&json, NULL, '{');
     swl_json_text(&json, "version", swimlaneVersionString());
     swl_json_flag(&json, "emulated", SWL_EMULATED);
-    json_shape(&json, o);
+    json_shape(&json, o, summary);
     swl_json_flag(&json, "verified", o->verify && summary->complaints == 0);
     swl_json_integer(&json, "differences", summary->complaints);
     swl_json_integer(&json, "sms", (int64_t)summary->nsms);
@@ -288,7 +275,7 @@ bool bench_report(const struct bench_options *o, const struct bench_sample *samp
     for (int i = 0; i < BENCH_NOPERATIONS; i++)
         measured |= figures_of(o, samples, summary, (enum bench_operation)i, &figures[i]);
     if (!o->quiet) {
-        print_shape(o);
+        print_shape(o, summary);
         if (measured)
             print_table(o, figures, summary);
     }

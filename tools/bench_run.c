@@ -11,6 +11,7 @@
 #include <swimlane.h>
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { STREAM_DELAY = 13 };
@@ -379,7 +380,22 @@ static bool gather(struct bench_rank *r, const void *mine, void *all, size_t byt
 struct bench_closing {
     int64_t complaints;
     uint64_t queries[4];
+    uint8_t uuid[16];
 };
+
+static int count_gpus(const struct bench_closing *closings, size_t nranks)
+{
+    int n = 0;
+
+    for (size_t r = 0; r < nranks; r++) {
+        size_t first = 0;
+
+        while (memcmp(closings[first].uuid, closings[r].uuid, sizeof closings[r].uuid) != 0)
+            first++;
+        n += first == r;
+    }
+    return n;
+}
 
 static bool close_run(struct bench_rank *r, const struct bench_sample *mine, double wall_s)
 {
@@ -390,7 +406,11 @@ static bool close_run(struct bench_rank *r, const struct bench_sample *mine, dou
     struct bench_closing *closings = calloc(nranks, sizeof *closings);
     struct bench_sample *samples = calloc(nranks * nsamples, sizeof *samples);
     struct bench_summary summary = {.wall_s = wall_s};
+    struct swl_gpu_info gpu = {0};
+    int device = 0;
 
+    if (swl_gpu_current(&device) == cudaSuccess && swl_gpu_info(device, &gpu) == cudaSuccess)
+        memcpy(closing.uuid, gpu.uuid, sizeof closing.uuid);
     for (int i = 0; i < 4; i++)
         swimlaneGroupQuery(r->group, keys[i], &closing.queries[i]);
     bool ok = closings && samples && gather(r, &closing, closings, sizeof closing) &&
@@ -400,6 +420,7 @@ static bool close_run(struct bench_rank *r, const struct bench_sample *mine, dou
         summary.complaints += (int)closings[i].complaints;
         summary.dropped += closings[i].queries[3];
     }
+    summary.ngpus = ok ? count_gpus(closings, nranks) : 0;
     summary.device_bytes = closing.queries[0];
     summary.window_bytes = closing.queries[1];
     summary.nsms = closing.queries[2];
