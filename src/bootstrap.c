@@ -48,6 +48,7 @@ ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
 static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const char *call)
 {
     const uint64_t limit = swl_gpu_now_ns() + boot->timeout_ns;
+    const char *last;
 
     while (rc == ncclInProgress) {
         if (swl_gpu_now_ns() >= limit) {
@@ -61,8 +62,9 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
     }
     if (rc == ncclSuccess)
         return ncclSuccess;
-    return swl_fail(rc <= ncclInvalidUsage ? rc : ncclInternalError, "%s: %s", call,
-                    ncclGetErrorString(rc));
+    last = ncclGetLastError(boot->comm);
+    return swl_fail(rc <= ncclInvalidUsage ? rc : ncclInternalError, "%s: %s%s%s", call,
+                    ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 }
 
 /* One piece of every rank's bytes. */
