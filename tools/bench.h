@@ -6,6 +6,7 @@
 #define SWL_TOOLS_BENCH_H
 
 #include "src/gpu.h"
+#include "tools/support/link_probe.h"
 #include "tools/support/oracle.h"
 #include "tools/support/routing.h"
 
@@ -67,6 +68,7 @@ struct bench_options {
     int device_of[BENCH_MAX_RANKS];     /* launched: guessed for the others */
     /* What a launcher said of this process; -1, 0, 0 without one. Local: on its machine. */
     int launched_rank, launched_local, launched_nlocal;
+    struct swl_link_figures node_link; /* measured, or zero */
 };
 
 enum bench_parsed {
@@ -164,6 +166,8 @@ bool bench_place_nodes(struct bench_options *o);
 /* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv. False
  * after a complaint. */
 bool bench_job_place(struct bench_options *o, char **argv);
+/* Measure the link between two GPUs of rank 0's node, if there are two, on GPUs. Before the ranks start. */
+void bench_link_measure(struct bench_options *o);
 /* Start the ranks and let them run; true when all of them were content. */
 bool bench_job_run(struct bench_options *o);
 /* The program of one rank; true when everything was as it must be. */

@@ -37,5 +37,7 @@ bool bench_job_run(struct bench_options *o)
     };
 
     set_link(o);
+    if (!SWL_EMULATED)
+        bench_link_measure(o);
     return swl_ranks_run(&job, rank_main, o) == 0;
 }

@@ -99,6 +99,15 @@ static void print_shape(const struct bench_options *o, const struct bench_summar
     printf("  %d GPU%s, %s\n", summary->ngpus, summary->ngpus == 1 ? "" : "s", comm);
 }
 
+static void print_link(const struct swl_link_figures *l)
+{
+    if (l->copy_gbs > 0)
+        printf(
+            "  link between two GPUs, each way, both at once: copy engines %.1f GB/s (100 %%), %d "
+            "SMs %.1f GB/s\n  %s, %d SMs, %.0f MHz\n",
+            l->copy_gbs, l->push_sms, l->push_gbs, l->gpu, l->nsms, l->clock_mhz);
+}
+
 static void cell_rate(struct swl_table *table, int column, double bytes, double us)
 {
     if (bytes > 0 && us > 0)
@@ -120,6 +129,9 @@ static void table_row(struct swl_table *table, const struct bench_options *o, co
     cell_rate(table, 6, f->logical, f->median);
     if (o->link_gbps > 0 && f->network > 0)
         swl_table_text(table, 7, "%.0f %%", 100 * gbs(f->network, f->median) / (o->link_gbps / 8));
+    else if (o->node_link.copy_gbs > 0 && f->network <= 0 && f->nvlink > 0)
+        swl_table_text(table, 7, "%.0f %%",
+                       100 * gbs(f->nvlink, f->median) / o->node_link.copy_gbs);
     else
         swl_table_text(table, 7, "-");
     swl_table_text(table, 8, "%.1f", f->host_ms);
@@ -205,6 +217,10 @@ static void json_shape(struct swl_json *json, const struct bench_options *o,
     swl_json_integer(json, "gpus", summary->ngpus);
     swl_comm_name(comm, sizeof comm);
     swl_json_text(json, "communicator", comm);
+    swl_json_number(json, "link_copy_gbs", o->node_link.copy_gbs);
+    swl_json_number(json, "link_push_gbs", o->node_link.push_gbs);
+    swl_json_number(json, "link_push_sms", o->node_link.push_sms);
+    swl_json_number(json, "clock_mhz", o->node_link.clock_mhz);
     swl_json_close(json, '}');
 }
 
@@ -276,6 +292,7 @@ bool bench_report(const struct bench_options *o, const struct bench_sample *samp
         measured |= figures_of(o, samples, summary, (enum bench_operation)i, &figures[i]);
     if (!o->quiet) {
         print_shape(o, summary);
+        print_link(&o->node_link);
         if (measured)
             print_table(o, figures, summary);
     }
