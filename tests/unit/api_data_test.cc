@@ -360,6 +360,16 @@ TEST_F(Data, LevelTwoNeedsTheWholeBudget)
     EXPECT_IA(dispatch(), "20 rows", "100");
 }
 
+TEST_F(Data, OrdinaryHostMemoryIsRefused)
+{
+    start();
+    fake.memory_unknown = true;
+    EXPECT_IA(dispatch(), "inputs.tokens", "ordinary host memory");
+    EXPECT_IA(combine(), "inputs.tokens", "ordinary host memory");
+    fake.memory_unknown = false;
+    EXPECT_OK(dispatch());
+}
+
 TEST_F(Data, ZeroCopyOnNeedsWindowTensors)
 {
     config.zero_copy = NCCL_EP_ZERO_COPY_ON;

@@ -18,6 +18,7 @@ struct ncclComm {
 struct FakeState {
     int ndevices = 1, device = 0, nsms = 24, cc_major = 9;
     bool capturing = false;
+    bool memory_unknown = false; /* no address is the device runtime's */
     cudaError_t pending_error = cudaSuccess;
     int locks = 0, unlocks = 0;
 
