@@ -136,20 +136,47 @@ find_network() {
 
 # ---- parts ----
 
-# Every test program of the label gpu is a step; those with other limits than 120 s are named here.
+# Every test program of the label gpu is a step; then runs of the bench, started in every way.
 part_test() {
-    local name limit
+    local name
     [ $tests = ON ] || note "GPU tests" FAILED - "googletest is missing (or name its place in GTest_ROOT)"
-    for name in $(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p'); do
-        limit=120
-        [[ $name != exchange_* ]] || limit=240
-        step "$name" $limit "$build/tests/$name"
+    local names
+    names=$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')
+    # what only GPUs can show comes first
+    for name in $(grep -v -e ^group -e ^field <<<"$names") $(grep -e ^group -e ^field <<<"$names"); do
+        step "$name" 200 "$build/tests/$name"
     done
-    if [ "$ngpus" -ge 2 ]; then
-        step bench_verified 60 "$bench" --place threads --nodes 1 --ranks-per-node 2 --tokens 512 \
-            --ragged --outputs mixed --sms 16 --poison
+    if [ "$ngpus" -lt 2 ]; then
+        skip "launchers" "one GPU"
+        return 0
+    fi
+    verified_runs 1x2 --nodes 1 --ranks-per-node 2
+    find_network
+    if [ -n "$no_network" ]; then
+        skip "launchers 2x1" "$no_network"
     else
-        skip bench_verified "one GPU"
+        verified_runs 2x1 --nodes 2 --ranks-per-node 1
+    fi
+}
+
+# verified_runs SHAPE ARGUMENT...: two ranks, started in each way, with NCCL itself where it takes them.
+verified_runs() {
+    local shape=$1 work="--tokens 512 --ragged --outputs mixed --sms 16 --poison"
+    local run=("${@:2}")
+    # shellcheck disable=SC2206 # a list of words
+    run+=($work)
+    step "threads $shape" 60 "$bench" --place threads "${run[@]}"
+    step "processes $shape" 60 "$bench" --place processes "${run[@]}"
+    if command -v torchrun >/dev/null; then
+        step "torchrun $shape" 90 torchrun --no-python --nproc-per-node 2 "$bench" "${run[@]}"
+    else
+        skip "torchrun $shape" "torchrun is not installed"
+    fi
+    if command -v mpirun >/dev/null; then
+        step "mpirun $shape" 90 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+            mpirun -n 2 "$bench" "${run[@]}"
+    else
+        skip "mpirun $shape" "mpirun is not installed"
     fi
 }
 
