@@ -221,6 +221,11 @@ cudaError_t swl_gpu_shared_free(void *ptr)
     return note(simt_heap_free(SIMT_HEAP_SHARED, ptr) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
+const char *swl_gpu_shared_how(const struct swl_gpu_share *)
+{
+    return "memory of one process";
+}
+
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
 {
     share_text text;

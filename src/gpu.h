@@ -51,11 +51,16 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
 
 /* Memory that peers of the node map (VMM on CUDA, plain in the emulator). Zeroed; 2 MiB granules. */
 struct swl_gpu_share {
-    uint8_t bytes[64]; /* opaque, sent to the peers by value */
+    uint8_t bytes[128]; /* opaque, sent to the peers by value */
 };
 cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_share *share_p);
 cudaError_t swl_gpu_shared_free(void *ptr);
-/* Map a peer's memory for the current device; *ptr_p is valid until unmap. */
+/* How other processes get it, and why not otherwise: a few words for a log. */
+const char *swl_gpu_shared_how(const struct swl_gpu_share *share);
+/* Map a peer's memory for the current device; *ptr_p is valid until unmap. On CUDA: the GPUs have no
+ * access to each other: cudaErrorPeerAccessUnsupported; its process cannot be asked and there is no
+ * fabric handle: cudaErrorOperatingSystem; this process may not use the fabric handle:
+ * cudaErrorNotPermitted. */
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p);
 cudaError_t swl_gpu_shared_unmap(void *ptr);
 

@@ -19,6 +19,7 @@ extern "C" {
 #define SWL_DRIVER_CALLS(X)                                                                        \
     X(cuDeviceGet, 2000)                                                                           \
     X(cuDeviceGetAttribute, 2000)                                                                  \
+    X(cuDeviceGetUuid, 9020)                                                                       \
     X(cuMemGetAddressRange, 3020)                                                                  \
     X(cuMemGetAllocationGranularity, 10020)                                                        \
     X(cuMemCreate, 10020)                                                                          \

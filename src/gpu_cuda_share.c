@@ -1,9 +1,10 @@
 /* gpu_cuda_share.c: memory that the ranks of a node map (src/gpu.h), by CUDA virtual memory.
  *
- * Layer: device runtime. An allocation is one physical handle with a POSIX file descriptor. Ranks
- * of the same process use the owner's address, access is added for their device; other processes
- * fetch the descriptor (gpu_cuda_fd.c) and map it at an address of their own. Memory imported by
- * descriptor stays valid when its owner dies (protocol.md, failures).
+ * Layer: device runtime. An allocation is one physical handle with a POSIX file descriptor and, where
+ * device and driver have them, a fabric handle. Ranks of the same process use the owner's address,
+ * access is added for their device; other processes fetch the descriptor (gpu_cuda_fd.c), which
+ * works on one machine, else take the fabric handle, and map the memory at an address of their own.
+ * Imported memory stays valid when its owner dies (protocol.md, failures).
  * Owns: the table of allocations and mappings of this process; an entry lives until its last user
  * has left. */
 #include "src/gpu.h"
@@ -18,13 +19,26 @@
 
 #define GRANULE ((size_t)2 << 20)
 
+/* Toolkits before 12.4 do not name them. */
+#define HANDLE_FABRIC    ((CUmemAllocationHandleType)8)
+#define FABRIC_SUPPORTED ((CUdevice_attribute)128)
+#define FABRIC_BYTES     64
+
+enum fabric {
+    FABRIC_YES,
+    FABRIC_NO_DEVICE, /* the device has no fabric handles */
+    FABRIC_REFUSED    /* it has, this process does not get one */
+};
+
 /* What travels in struct swl_gpu_share. */
 struct ticket {
     uint64_t process;
     uint64_t id;
     uint64_t bytes;
-    int32_t device; /* of the owner; differs in other processes, for messages only */
-    int32_t pad;
+    uint32_t fabric; /* enum fabric */
+    uint32_t pad;
+    CUuuid device;
+    uint8_t handle[FABRIC_BYTES]; /* FABRIC_YES */
 };
 static_assert(sizeof(struct ticket) <= sizeof(struct swl_gpu_share), "a ticket fits into a share");
 
@@ -33,9 +47,9 @@ struct mapping {
     CUdeviceptr at;
     CUmemGenericAllocationHandle physical;
     size_t bytes;
-    uint64_t id; /* 0: imported */
-    int fd;      /* -1: imported */
+    int fd; /* -1: imported */
     int users;
+    struct ticket ticket; /* as its owner made it */
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -64,16 +78,13 @@ static cudaError_t begin(const struct swl_driver **driver_p, int *device_p)
     return swl_driver_get(driver_p);
 }
 
-static cudaError_t properties(const struct swl_driver *driver, int device,
-                              CUmemAllocationProp *prop_p)
+static cudaError_t properties(const struct swl_driver *driver, CUdevice unit, int device,
+                              CUmemAllocationProp *prop_p, bool *fabric_p)
 {
-    int fds = 0, rdma = 0;
-    CUdevice unit;
-    CUresult rc = driver->cuDeviceGet(&unit, device);
+    int fds = 0, rdma = 0, fabric = 0;
+    CUresult rc = driver->cuDeviceGetAttribute(
+        &fds, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, unit);
 
-    if (rc == CUDA_SUCCESS)
-        rc = driver->cuDeviceGetAttribute(
-            &fds, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, unit);
     if (rc == CUDA_SUCCESS)
         rc = driver->cuDeviceGetAttribute(
             &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, unit);
@@ -81,6 +92,9 @@ static cudaError_t properties(const struct swl_driver *driver, int device,
         return swl_driver_error(rc);
     if (!fds)
         return cudaErrorNotSupported;
+    /* drivers before 12.3 do not know the question */
+    *fabric_p = driver->cuDeviceGetAttribute(&fabric, FABRIC_SUPPORTED, unit) == CUDA_SUCCESS &&
+                fabric != 0;
     memset(prop_p, 0, sizeof(*prop_p));
     prop_p->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop_p->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -88,6 +102,38 @@ static cudaError_t properties(const struct swl_driver *driver, int device,
     prop_p->location.id = device;
     prop_p->allocFlags.gpuDirectRDMACapable = rdma ? 1 : 0;
     return cudaSuccess;
+}
+
+/* Physical memory of m->bytes with the handles it can have. A device with fabric handles refuses them
+ * to a process without an IMEX channel. */
+static cudaError_t create_physical(const struct swl_driver *driver, int device, struct mapping *m)
+{
+    const CUmemAllocationHandleType fd_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    struct ticket *t = &m->ticket;
+    CUmemAllocationProp prop;
+    bool fabric = false;
+    CUdevice unit;
+    CUresult rc = driver->cuDeviceGet(&unit, device);
+    cudaError_t error;
+
+    if (rc == CUDA_SUCCESS)
+        rc = driver->cuDeviceGetUuid(&t->device, unit);
+    error = rc == CUDA_SUCCESS ? properties(driver, unit, device, &prop, &fabric)
+                               : swl_driver_error(rc);
+    if (error != cudaSuccess)
+        return error;
+    t->fabric = fabric ? FABRIC_REFUSED : FABRIC_NO_DEVICE;
+    if (fabric) {
+        prop.requestedHandleTypes = (CUmemAllocationHandleType)(fd_type | HANDLE_FABRIC);
+        rc = driver->cuMemCreate(&m->physical, m->bytes, &prop, 0);
+        if (rc == CUDA_SUCCESS && driver->cuMemExportToShareableHandle(
+                                      t->handle, m->physical, HANDLE_FABRIC, 0) == CUDA_SUCCESS)
+            t->fabric = FABRIC_YES;
+        if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
+            return swl_driver_error(rc);
+        prop.requestedHandleTypes = fd_type;
+    }
+    return swl_driver_error(driver->cuMemCreate(&m->physical, m->bytes, &prop, 0));
 }
 
 /* Address range for m->physical, readable and writable by `device`. */
@@ -144,12 +190,8 @@ static void table_add(struct mapping *m)
 /* Physical memory of m->bytes, its descriptor and its zeroed mapping. */
 static cudaError_t create(const struct swl_driver *driver, int device, struct mapping *m)
 {
-    CUmemAllocationProp prop;
-    cudaError_t error = properties(driver, device, &prop);
+    cudaError_t error = create_physical(driver, device, m);
 
-    if (error != cudaSuccess)
-        return error;
-    error = swl_driver_error(driver->cuMemCreate(&m->physical, m->bytes, &prop, 0));
     if (error != cudaSuccess)
         return error;
     error = swl_driver_error(driver->cuMemExportToShareableHandle(
@@ -177,7 +219,7 @@ static cudaError_t discard(const struct swl_driver *driver, struct mapping *m)
     cudaError_t error, error2;
 
     if (m->fd >= 0) {
-        swl_fd_withdraw(m->id);
+        swl_fd_withdraw(m->ticket.id);
         close(m->fd);
     }
     error = swl_driver_error(unmap(driver, m));
@@ -206,8 +248,10 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
         goto undo_entry;
 
     pthread_mutex_lock(&table_lock);
-    m->id = ++last_id;
-    error = swl_fd_offer(m->id, m->fd);
+    m->ticket.process = swl_gpu_process_id();
+    m->ticket.id = ++last_id;
+    m->ticket.bytes = m->bytes;
+    error = swl_fd_offer(m->ticket.id, m->fd);
     if (error == cudaSuccess)
         table_add(m);
     pthread_mutex_unlock(&table_lock);
@@ -215,9 +259,8 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
         (void)discard(driver, m);
         return error;
     }
-    const struct ticket t = {swl_gpu_process_id(), m->id, m->bytes, device, 0};
     memset(share_p, 0, sizeof(*share_p));
-    memcpy(share_p->bytes, &t, sizeof(t));
+    memcpy(share_p->bytes, &m->ticket, sizeof(m->ticket));
     *ptr_p = (void *)(uintptr_t)m->at;
     return cudaSuccess;
 undo_entry:
@@ -225,8 +268,44 @@ undo_entry:
     return error;
 }
 
+const char *swl_gpu_shared_how(const struct swl_gpu_share *share)
+{
+    struct ticket t;
+
+    memcpy(&t, share->bytes, sizeof(t));
+    switch ((enum fabric)t.fabric) {
+    case FABRIC_YES:
+        return "file descriptor and fabric handle";
+    case FABRIC_REFUSED:
+        return "file descriptor; the device has fabric handles, but this process got none (no IMEX "
+               "channel)";
+    case FABRIC_NO_DEVICE:
+        break;
+    }
+    return "file descriptor; the device has no fabric handles";
+}
+
+/* Why memory of the owner's device cannot be mapped for `device`, where `error` is what CUDA says. */
+static cudaError_t reason(const struct swl_driver *driver, const CUuuid *owner, int device,
+                          cudaError_t error)
+{
+    int n = 0, can = 1;
+    CUdevice unit;
+    CUuuid uuid;
+
+    if (error == cudaSuccess || cudaGetDeviceCount(&n) != cudaSuccess)
+        return error;
+    for (int other = 0; other < n; other++)
+        if (other != device && driver->cuDeviceGet(&unit, other) == CUDA_SUCCESS &&
+            driver->cuDeviceGetUuid(&uuid, unit) == CUDA_SUCCESS &&
+            memcmp(&uuid, owner, sizeof(uuid)) == 0 &&
+            cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess && !can)
+            return cudaErrorPeerAccessUnsupported;
+    return error;
+}
+
 /* A rank of this process owns it: its address serves every device. */
-static cudaError_t share_here(const struct swl_driver *driver, uint64_t id, int device,
+static cudaError_t share_here(const struct swl_driver *driver, const struct ticket *t, int device,
                               void **ptr_p)
 {
     const CUmemAccessDesc access = access_of(device);
@@ -234,7 +313,7 @@ static cudaError_t share_here(const struct swl_driver *driver, uint64_t id, int 
 
     pthread_mutex_lock(&table_lock);
     for (struct mapping *m = table; m; m = m->next)
-        if (m->id == id) {
+        if (m->fd >= 0 && m->ticket.id == t->id) {
             error = swl_driver_error(driver->cuMemSetAccess(m->at, m->bytes, &access, 1));
             if (error == cudaSuccess) {
                 m->users++;
@@ -243,7 +322,25 @@ static cudaError_t share_here(const struct swl_driver *driver, uint64_t id, int 
             break;
         }
     pthread_mutex_unlock(&table_lock);
-    return error;
+    return reason(driver, &t->device, device, error);
+}
+
+/* By descriptor from the owner's process, else by fabric handle. */
+static cudaError_t import_physical(const struct swl_driver *driver, const struct ticket *t,
+                                   struct mapping *m)
+{
+    int fd;
+    cudaError_t error = swl_fd_fetch(t->process, t->id, &fd);
+
+    if (error == cudaSuccess) {
+        error = swl_driver_error(driver->cuMemImportFromShareableHandle(
+            &m->physical, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        close(fd);
+    }
+    if (error == cudaSuccess || t->fabric != FABRIC_YES)
+        return error;
+    return swl_driver_error(
+        driver->cuMemImportFromShareableHandle(&m->physical, m->ticket.handle, HANDLE_FABRIC));
 }
 
 static cudaError_t import(const struct swl_driver *driver, const struct ticket *t, int device,
@@ -251,18 +348,13 @@ static cudaError_t import(const struct swl_driver *driver, const struct ticket *
 {
     struct mapping *m = calloc(1, sizeof(*m));
     cudaError_t error;
-    int fd;
 
     if (!m)
         return cudaErrorMemoryAllocation;
     m->bytes = t->bytes;
     m->fd = -1;
-    error = swl_fd_fetch(t->process, t->id, &fd);
-    if (error != cudaSuccess)
-        goto undo_entry;
-    error = swl_driver_error(driver->cuMemImportFromShareableHandle(
-        &m->physical, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    close(fd);
+    m->ticket = *t;
+    error = import_physical(driver, t, m);
     if (error != cudaSuccess)
         goto undo_entry;
     error = swl_driver_error(map(driver, m, device));
@@ -277,7 +369,7 @@ undo_physical:
     (void)driver->cuMemRelease(m->physical);
 undo_entry:
     free(m);
-    return error;
+    return reason(driver, &t->device, device, error);
 }
 
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
@@ -291,7 +383,7 @@ cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
         return error;
     memcpy(&t, share->bytes, sizeof(t));
     if (t.process == swl_gpu_process_id())
-        return share_here(driver, t.id, device, ptr_p);
+        return share_here(driver, &t, device, ptr_p);
     return import(driver, &t, device, ptr_p);
 }
 

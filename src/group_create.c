@@ -238,9 +238,11 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     }
     swl_log(SWL_LEVEL_INFO,
             "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
-            " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs, window of %" PRIu64 " bytes",
+            " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs, window of %" PRIu64
+            " bytes, shared by %s",
             info.nranks, g->topology.nnodes, g->plan.shape.nchannels, g->plan.shape.nrings,
-            g->plan.shape.ring_slots, g->plan.nsms, g->plan.at.bytes);
+            g->plan.shape.ring_slots, g->plan.nsms, g->plan.at.bytes,
+            swl_gpu_shared_how(&g->window.share));
     *group_p = g;
     return ncclSuccess;
 }

@@ -21,6 +21,23 @@ ncclResult_t swl_window_open(struct swl_window_map *map, uint64_t bytes)
     return ncclSuccess;
 }
 
+/* What to do about it. */
+static const char *hint(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorPeerAccessUnsupported:
+        return "the two GPUs have no path to each other; SWIMLANE_NODE can make them different "
+               "nodes";
+    case cudaErrorOperatingSystem:
+        return "its process gave no file descriptor (another machine, container or user?), and the "
+               "memory has no fabric handle";
+    case cudaErrorNotPermitted:
+        return "fabric handles need an IMEX channel on both sides";
+    default:
+        return "ranks of a node need peer access, and one process in the emulator";
+    }
+}
+
 ncclResult_t swl_window_peers(struct swl_window_map *map, const struct swl_topology *topology,
                               uint32_t rank, const struct swl_gpu_share *shares)
 {
@@ -41,9 +58,8 @@ ncclResult_t swl_window_peers(struct swl_window_map *map, const struct swl_topol
         if (error != cudaSuccess)
             return swl_fail(ncclInvalidUsage,
                             "rank %" PRIu32 " cannot map the memory of rank %" PRIu32
-                            " of its node: %s; ranks of a node need peer access, and one process "
-                            "in the emulator",
-                            rank, r, swl_gpu_error_text(error));
+                            " of its node: %s; %s",
+                            rank, r, swl_gpu_error_text(error), hint(error));
         map->peer[i] = at;
     }
     return ncclSuccess;

@@ -26,6 +26,7 @@ extern "C" {
     X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                               \
     X(cudaErrorNoDevice, 100, "no device is detected")                                             \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
+    X(cudaErrorPeerAccessUnsupported, 217, "peer access is not supported")                         \
     X(cudaErrorOperatingSystem, 304, "operating system call failed")                               \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
     X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")        \

@@ -35,6 +35,9 @@ if(SWL_PLACE STREQUAL cuda)
     swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
     target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
     swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
+    swl_test(gpu_cuda_share_test SOURCES gpu_cuda_share_test.cc
+                                         ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c
+             LIBS swl_place LABELS unit)
     swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
 
     add_library(gpu_team_check OBJECT ${CMAKE_CURRENT_LIST_DIR}/team_check.cu)
