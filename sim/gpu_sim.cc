@@ -44,6 +44,42 @@ uint64_t process_token()
     return now;
 }
 
+/* Memory of `kind` that other ranks map, and its share. */
+cudaError_t make_shared(simt_heap_kind kind, void **ptr_p, size_t bytes,
+                        struct swl_gpu_share *share_p)
+{
+    if (!ptr_p || !share_p || bytes == 0)
+        return note(cudaErrorInvalidValue);
+    if (self()->captures > 0)
+        return note(cudaErrorStreamCaptureUnsupported);
+    void *made = simt_heap_alloc(kind, current_device(), bytes);
+    if (!made)
+        return note(cudaErrorMemoryAllocation);
+    share_text text = {share_magic, process_token(), made, bytes};
+    memset(share_p, 0, sizeof(*share_p));
+    memcpy(share_p->bytes, &text, sizeof(text));
+    *ptr_p = made;
+    return cudaSuccess;
+}
+
+cudaError_t map_shared(const struct swl_gpu_share *share, void **ptr_p, uint64_t *bytes_p)
+{
+    share_text text;
+
+    if (!share || !ptr_p)
+        return note(cudaErrorInvalidValue);
+    memcpy(&text, share->bytes, sizeof(text));
+    if (text.magic != share_magic)
+        return note(cudaErrorInvalidValue);
+    if (text.process != process_token())
+        return note(cudaErrorNotSupported);
+    if (!simt_heap_map(text.ptr, text.bytes))
+        return note(cudaErrorInvalidValue);
+    *ptr_p = text.ptr;
+    *bytes_p = text.bytes;
+    return cudaSuccess;
+}
+
 /* Blocks of this shape that fit on one SM together. */
 int blocks_of_sm(const swl_gpu_grid &g)
 {
@@ -200,18 +236,7 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
 
 cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_share *share_p)
 {
-    if (!ptr_p || !share_p || bytes == 0)
-        return note(cudaErrorInvalidValue);
-    if (self()->captures > 0)
-        return note(cudaErrorStreamCaptureUnsupported);
-    void *made = simt_heap_alloc(SIMT_HEAP_SHARED, current_device(), bytes);
-    if (!made)
-        return note(cudaErrorMemoryAllocation);
-    share_text text = {share_magic, process_token(), made, bytes};
-    memset(share_p, 0, sizeof(*share_p));
-    memcpy(share_p->bytes, &text, sizeof(text));
-    *ptr_p = made;
-    return cudaSuccess;
+    return make_shared(SIMT_HEAP_SHARED, ptr_p, bytes, share_p);
 }
 
 cudaError_t swl_gpu_shared_free(void *ptr)
@@ -228,19 +253,9 @@ const char *swl_gpu_shared_how(const struct swl_gpu_share *)
 
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
 {
-    share_text text;
+    uint64_t bytes;
 
-    if (!share || !ptr_p)
-        return note(cudaErrorInvalidValue);
-    memcpy(&text, share->bytes, sizeof(text));
-    if (text.magic != share_magic)
-        return note(cudaErrorInvalidValue);
-    if (text.process != process_token())
-        return note(cudaErrorNotSupported);
-    if (!simt_heap_map(text.ptr, text.bytes))
-        return note(cudaErrorInvalidValue);
-    *ptr_p = text.ptr;
-    return cudaSuccess;
+    return map_shared(share, ptr_p, &bytes);
 }
 
 cudaError_t swl_gpu_shared_unmap(void *ptr)
@@ -248,6 +263,42 @@ cudaError_t swl_gpu_shared_unmap(void *ptr)
     if (!ptr)
         return cudaSuccess;
     return note(simt_heap_unmap(ptr) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t swl_gpu_page_create(struct swl_gpu_page *page, size_t bytes,
+                                struct swl_gpu_share *share_p)
+{
+    cudaError_t error = make_shared(SIMT_HEAP_HOST, &page->ptr, bytes, share_p);
+
+    if (error == cudaSuccess) {
+        page->bytes = bytes;
+        page->id = 1;
+        page->fd = -1;
+    }
+    return error;
+}
+
+cudaError_t swl_gpu_page_join(struct swl_gpu_page *page, const struct swl_gpu_share *share)
+{
+    uint64_t bytes = 0;
+    cudaError_t error = map_shared(share, &page->ptr, &bytes);
+
+    if (error == cudaSuccess) {
+        page->bytes = bytes;
+        page->id = 0;
+        page->fd = -1;
+    }
+    return error;
+}
+
+cudaError_t swl_gpu_page_close(struct swl_gpu_page *page)
+{
+    bool known = true;
+
+    if (page->ptr)
+        known = page->id ? simt_heap_free(SIMT_HEAP_HOST, page->ptr) : simt_heap_unmap(page->ptr);
+    page->ptr = nullptr;
+    return note(known ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p)

@@ -209,7 +209,7 @@ bool simt_heap_map(void *ptr, size_t bytes)
     guard hold;
     simt_heap_block *b = around((uintptr_t)ptr);
 
-    if (!b || b->base != (uintptr_t)ptr || b->kind != SIMT_HEAP_SHARED || b->released ||
+    if (!b || b->base != (uintptr_t)ptr || b->kind == SIMT_HEAP_DEVICE || b->released ||
         b->bytes != bytes)
         return false;
     b->maps++;

@@ -28,7 +28,7 @@ struct simt_heap_block {
     size_t bytes;
     enum simt_heap_kind kind;
     int device;
-    int maps;      /* peers that mapped a shared block */
+    int maps;      /* peers that mapped it */
     bool released; /* freed by its owner, still mapped by a peer */
 };
 
@@ -43,7 +43,7 @@ bool simt_heap_free(enum simt_heap_kind kind, void *ptr);
 /* The live block around ptr. */
 bool simt_heap_find(const void *ptr, struct simt_heap_block *block);
 
-/* Count a mapping of the shared block that starts at ptr up or down; the block goes when its
+/* Count a mapping of the shared or host block that starts at ptr up or down; the block goes when its
  * owner has freed it and the last mapping is gone. False: no such block, or not mapped. */
 bool simt_heap_map(void *ptr, size_t bytes);
 bool simt_heap_unmap(void *ptr);

@@ -64,6 +64,20 @@ const char *swl_gpu_shared_how(const struct swl_gpu_share *share);
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p);
 cudaError_t swl_gpu_shared_unmap(void *ptr);
 
+/* One small piece of pinned host memory that all ranks of a host reach, mapped into every device at
+ * the same address, in every process at its own. Zeroed. Stays valid for whoever has it open. */
+struct swl_gpu_page {
+    void *ptr; /* NULL: not open */
+    size_t bytes;
+    uint64_t id; /* of the creator's offer; 0 = joined */
+    int fd;
+};
+cudaError_t swl_gpu_page_create(struct swl_gpu_page *page, size_t bytes,
+                                struct swl_gpu_share *share_p);
+/* Open a page that another rank of this host has created and not yet closed. */
+cudaError_t swl_gpu_page_join(struct swl_gpu_page *page, const struct swl_gpu_share *share);
+cudaError_t swl_gpu_page_close(struct swl_gpu_page *page); /* not open: no-op */
+
 /* Streams and events. */
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p); /* non-blocking */
 cudaError_t swl_gpu_stream_destroy(cudaStream_t stream);

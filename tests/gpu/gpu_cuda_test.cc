@@ -114,6 +114,60 @@ TEST_F(OnGpu, ChildAddsOneToWhatItMaps)
     EXPECT_EQ(swl_gpu_shared_unmap(mapped), cudaSuccess);
 }
 
+TEST_F(OnGpu, PageIsOneMemoryForHostDeviceAndJoiners)
+{
+    swl_gpu_page own = {}, same = {}, none = {};
+    swl_gpu_share share, empty = {};
+    const uint64_t value = 0x0123456789abcdefull;
+
+    EXPECT_EQ(swl_gpu_page_close(&none), cudaSuccess);
+    EXPECT_EQ(swl_gpu_page_join(&none, &empty), cudaErrorNotSupported);
+    ASSERT_EQ(swl_gpu_page_create(&own, 64, &share), cudaSuccess);
+    ASSERT_EQ(swl_gpu_page_join(&same, &share), cudaSuccess);
+    EXPECT_EQ(static_cast<uint64_t *>(same.ptr)[7], 0u);
+    /* by the device, through the joiner's mapping */
+    uint64_t *const device = zeroed<uint64_t>(1);
+    ASSERT_EQ(swl_gpu_copy(device, &value, 8, stream), cudaSuccess);
+    ASSERT_EQ(swl_gpu_copy(static_cast<uint64_t *>(same.ptr) + 7, device, 8, stream), cudaSuccess);
+    wait();
+    EXPECT_EQ(static_cast<uint64_t *>(own.ptr)[7], value);
+    EXPECT_EQ(swl_gpu_page_close(&own), cudaSuccess);
+    EXPECT_EQ(static_cast<uint64_t *>(same.ptr)[7], value);
+    EXPECT_NE(swl_gpu_page_join(&none, &share), cudaSuccess);
+    EXPECT_EQ(swl_gpu_page_close(&same), cudaSuccess);
+    EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
+}
+
+TEST_F(OnGpu, PageIsSeenByAnotherProcess)
+{
+    swl_gpu_page page = {};
+    swl_gpu_share share;
+
+    if (getenv(CHILD_VARIABLE))
+        GTEST_SKIP() << "this is the child";
+    ASSERT_EQ(swl_gpu_page_create(&page, 64, &share), cudaSuccess);
+    EXPECT_EQ(run_child("OnGpu.ChildWritesThePage", share), 0);
+    EXPECT_EQ(static_cast<uint64_t *>(page.ptr)[1], 77u);
+    EXPECT_EQ(swl_gpu_page_close(&page), cudaSuccess);
+}
+
+TEST_F(OnGpu, ChildWritesThePage)
+{
+    const char *text = getenv(CHILD_VARIABLE);
+    const uint64_t value = 77;
+    swl_gpu_page page = {};
+
+    if (!text)
+        GTEST_SKIP() << "only as a child of the test above";
+    const swl_gpu_share share = unhex(text);
+    ASSERT_EQ(swl_gpu_page_join(&page, &share), cudaSuccess);
+    uint64_t *const device = zeroed<uint64_t>(1);
+    ASSERT_EQ(swl_gpu_copy(device, &value, 8, stream), cudaSuccess);
+    ASSERT_EQ(swl_gpu_copy(static_cast<uint64_t *>(page.ptr) + 1, device, 8, stream), cudaSuccess);
+    wait();
+    EXPECT_EQ(swl_gpu_page_close(&page), cudaSuccess);
+}
+
 TEST_F(OnGpu, AddressesAreFoundWhereTheyLive)
 {
     enum swl_gpu_place place;

@@ -141,6 +141,54 @@ TEST(Share, OfAnotherProcessIsRefused)
     });
 }
 
+TEST(Page, IsTheSameHostMemoryUntilTheLastOneHasClosedIt)
+{
+    struct swl_gpu_share share;
+    bool made = false;
+
+    EXPECT_EQ(run_ranks({2}, SWL_PLACE_FIBERS, 3,
+                        [&](struct swl_rank *rank) {
+                            struct swl_gpu_page page = {};
+                            OK(swl_gpu_page_close(&page)); /* not open */
+                            if (rank->rank == 0) {
+                                OK(swl_gpu_page_create(&page, 64, &share));
+                                EXPECT_EQ(((char *)page.ptr)[63], 0);
+                                ((char *)page.ptr)[63] = 3;
+                                __atomic_store_n(&made, true, __ATOMIC_RELEASE);
+                                while (__atomic_load_n(&made, __ATOMIC_ACQUIRE))
+                                    swl_gpu_sleep_ns(1000);
+                                OK(swl_gpu_page_close(&page));
+                                EXPECT_EQ(page.ptr, nullptr);
+                                __atomic_store_n(&made, true, __ATOMIC_RELEASE);
+                                return;
+                            }
+                            while (!__atomic_load_n(&made, __ATOMIC_ACQUIRE))
+                                swl_gpu_sleep_ns(1000);
+                            OK(swl_gpu_page_join(&page, &share));
+                            __atomic_store_n(&made, false, __ATOMIC_RELEASE);
+                            while (!__atomic_load_n(&made, __ATOMIC_ACQUIRE))
+                                swl_gpu_sleep_ns(1000);
+                            EXPECT_EQ(((char *)page.ptr)[63], 3);
+                            struct swl_gpu_page late = {};
+                            EXPECT_EQ(swl_gpu_page_join(&late, &share), cudaErrorInvalidValue);
+                            OK(swl_gpu_page_close(&page));
+                        }),
+              0);
+}
+
+TEST(Page, OfAnotherProcessIsRefused)
+{
+    on_host([](struct swl_rank *) {
+        struct swl_gpu_page page = {}, other = {};
+        struct swl_gpu_share share, none = {};
+        OK(swl_gpu_page_create(&page, 8, &share));
+        share.bytes[8] ^= 1;
+        EXPECT_EQ(swl_gpu_page_join(&other, &share), cudaErrorNotSupported);
+        EXPECT_EQ(swl_gpu_page_join(&other, &none), cudaErrorInvalidValue);
+        OK(swl_gpu_page_close(&page));
+    });
+}
+
 TEST(Device, IsPerFiber)
 {
     EXPECT_EQ(run_ranks({3}, SWL_PLACE_FIBERS, 2,
