@@ -22,8 +22,8 @@ struct swl_rdma {
     uint32_t rank, nranks, nlinks;
     struct swl_nic *nic;
     struct swl_rdma_link *links; /* [nlinks] */
-    struct swl_nic_region signal, payload;
-    bool has_signal, has_payload;
+    struct swl_nic_region signal, payload, alarm;
+    bool has_signal, has_payload, has_alarm;
     struct swl_rdma_view view;
     char name[16];
 };
@@ -34,6 +34,8 @@ struct rdma_hello {
     uint32_t nlinks;
     uint64_t base;
     uint32_t signal_rkey, payload_rkey;
+    uint64_t alarm;
+    uint32_t alarm_rkey, pad;
 };
 
 /* Second exchange, one for each link. */
@@ -92,7 +94,7 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
     return choose()->create(&r->nic, &config);
 }
 
-static ncclResult_t register_window(struct swl_rdma *r, const struct swl_rdma_config *c)
+static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
     const struct swl_nic_ops *ops = r->nic->ops;
     unsigned all = SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_READ;
@@ -106,6 +108,11 @@ static ncclResult_t register_window(struct swl_rdma *r, const struct swl_rdma_co
         SWL_TRY(ops->reg_mr(r->nic, window + c->signal_bytes, c->window_bytes - c->signal_bytes,
                             all | SWL_NIC_RELAXED, &r->payload));
         r->has_payload = true;
+    }
+    if (c->alarm != NULL) {
+        SWL_TRY(ops->reg_mr(r->nic, c->alarm, sizeof(*c->alarm),
+                            SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE, &r->alarm));
+        r->has_alarm = true;
     }
     r->view.signal_lkey = r->signal.lkey;
     r->view.payload_lkey = r->payload.lkey;
@@ -124,7 +131,7 @@ static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
     r->nic->ops->caps(r->nic, &caps);
     strncpy(r->name, caps.name, sizeof(r->name) - 1);
     r->view.nic_blocks = caps.gpu_blocks;
-    SWL_TRY(register_window(r, c));
+    SWL_TRY(register_memory(r, c));
     for (uint32_t i = 0; i < c->nlinks; i++) {
         uint32_t qp;
 
@@ -157,6 +164,8 @@ static void say_hello(const struct swl_rdma *r, const struct swl_rdma_config *c,
     mine->base = r->has_signal ? r->signal.address : r->payload.address - c->signal_bytes;
     mine->signal_rkey = r->signal.rkey;
     mine->payload_rkey = r->payload.rkey;
+    mine->alarm = r->has_alarm ? r->alarm.address : 0;
+    mine->alarm_rkey = r->alarm.rkey;
 }
 
 static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
@@ -248,6 +257,8 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
         remotes[i].base = h->base;
         remotes[i].signal_rkey = h->signal_rkey;
         remotes[i].payload_rkey = h->payload_rkey;
+        remotes[i].alarm = h->alarm;
+        remotes[i].alarm_rkey = h->alarm_rkey;
         rc = r->nic->ops->view(r->nic, i, &qps[i]);
     }
     if (rc == ncclSuccess) {
@@ -353,6 +364,10 @@ ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma)
 
     if (rdma == NULL)
         return ncclSuccess;
+    if (rdma->has_alarm) {
+        next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->alarm);
+        rc = rc != ncclSuccess ? rc : next;
+    }
     if (rdma->has_payload) {
         next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->payload);
         rc = rc != ncclSuccess ? rc : next;

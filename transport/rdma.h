@@ -28,6 +28,7 @@ struct swl_rdma_config {
     void *window;          /* symmetric window of this rank, device memory */
     uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
     uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
+    uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
     uint64_t timeout_ns;
     const char *soft_link;   /* SWIMLANE_SOFT_LINK; NULL = read the variable */

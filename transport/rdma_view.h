@@ -5,11 +5,14 @@
 
 struct swl_qp; /* transport/qp_view.h: device view of a queue pair */
 
-/* Remote window of a link's peer, as the device sees it. Index = link index. */
+/* Remote memory of a link's peer, as the device sees it. Index = link index. */
 struct swl_rdma_remote {
     uint64_t base;         /* remote address of the window's first byte */
     uint32_t signal_rkey;  /* for [0, signal_bytes) */
     uint32_t payload_rkey; /* for the rest */
+    uint64_t alarm;        /* remote address of the peer's alarm word, 0 = none */
+    uint32_t alarm_rkey;
+    uint32_t pad;
 };
 
 /* Everything kernels need; the arrays lie in device memory. */
