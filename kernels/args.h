@@ -38,7 +38,8 @@ struct swl_state {
     uint64_t gen;      /* generation, 16 bits used; + 1 with each recovery */
     uint64_t call;     /* number of the next dispatch or combine */
     uint64_t epoch;    /* number of the next route update */
-    uint64_t clears;   /* ErrorClear calls; written by the host in stream order */
+    uint64_t clears;   /* ErrorClear calls; written by the host in stream order, with `heard` */
+    uint64_t heard;    /* newest generation that the host knew to be given up at the last of them */
     uint64_t cleared;  /* of them, those whose recovery has been looked after */
     uint64_t resynced; /* released by block 0 when rings are back in step: == clears */
     uint64_t dropped;  /* rows dropped since creation */
@@ -82,6 +83,8 @@ struct swl_device_group {
     uint32_t *host_bits;                 /* pinned: async bits as of the last finished kernel */
     uint64_t *host_dropped;              /* pinned */
     const uint64_t *host_stop;           /* pinned: not 0 = give up */
+    uint64_t *host_settled;              /* pinned: swl_settled_word */
+    uint64_t *alarm;                     /* pinned, read by the hosts of all ranks of this node */
     uint64_t timeout_ns;
     uint64_t fingerprint;
     uint32_t trap; /* overflow sets bit 1 */

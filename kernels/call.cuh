@@ -1,9 +1,9 @@
 /* call.cuh: begin and end of every kernel of a group. Layer: kernels.
  *
  * Begin: fill the block's watch, recover after a failure if the host cleared one, refuse to start
- * when the group is poisoned. End: the last block to finish tells the other nodes if this rank gave
- * up, advances the state for the next kernel, and publishes error bits to the host. Every block runs
- * begin and end exactly once, whatever happens between. */
+ * when the group is poisoned. End: the last block to finish tells hosts and other nodes if this
+ * rank gave up, advances the state for the next kernel, and publishes error bits to the host. Every
+ * block runs begin and end exactly once, whatever happens between. */
 #pragma once
 
 #include "kernels/args.h"
@@ -71,12 +71,9 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
     const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, (uint32_t)block_id(),
                                g->shape.rank};
     const uint64_t want = g->state->clears;
-    const uint64_t poison = read_from_peer(w->poison) >> 16;
-    const uint64_t gen = read_in_gpu(&g->state->gen);
-
     /* Block 0 decides on the generation, and always answers. Poison of older generations may still be
      * on its way here and overwrite the word; it must not end this wait. */
-    w->gen = (poison > gen ? poison : gen) + 1;
+    w->gen = newest_given_up(g->state, w, read_in_gpu(&g->state->gen)) + 1;
     for (;;) {
         const uint64_t seen = read_in_gpu(&g->state->resynced); /* pairs with block 0's publish */
 
@@ -124,22 +121,50 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
     return go;
 }
 
-/* A rank that gave up tells the ranks of other nodes. All other warps of the kernel have ended, so
- * the queue pairs are this warp's alone. A queue that is full or in error is skipped: those peers
- * time out themselves. */
-SWL_DEV void poison_other_nodes(const struct swl_device_group *g, const struct swl_watch *w)
+/* What a rank that gave up says: with the rank that is missing, as far as it is known. */
+SWL_DEV uint64_t poison_to_tell(const struct swl_watch *w)
 {
-    const uint64_t seen = read_from_peer(w->poison); /* with the rank that is missing */
-    const uint64_t word = seen >> 16 >= w->gen ? seen : w->gen << 16 | (seen & 0xffff);
+    const uint64_t seen = read_from_peer(w->poison);
 
+    return swl_poison_gen(seen) >= w->gen ? seen
+                                          : swl_poison_word(w->gen, swl_poison_missing(seen));
+}
+
+/* Poison and alarm of one link's peer. A queue that is full or in error is skipped: that peer times
+ * out itself. */
+SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t word,
+                       const struct swl_watch *w)
+{
+    const struct swl_rdma_remote *r = g->net.remotes + x;
+    struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
+    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
+
+    if (!qp_poll(qp, w, at))
+        return;
+    if (qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey) &&
+        r->alarm != 0)
+        (void)qp_write_inline(qp, w, at, &word, 8, r->alarm, r->alarm_rkey);
+    qp_ring(qp);
+}
+
+/* A rank that gave up tells the hosts of its node, and kernels and hosts of the other nodes. All other
+ * warps of the kernel have ended, so the queue pairs are this warp's alone. It stays until the writes
+ * have landed, or for a short while: who knows that all ranks have ended may count on their alarms. */
+SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    const uint64_t word = poison_to_tell(w), since = clock_ns();
+
+    if (lane_id() == 0)
+        publish_to_host(g->alarm, word); /* pairs with the acquire in src/alarm.c */
+    for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32)
+        tell_link(g, x, word, w);
     for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32) {
-        const struct swl_rdma_remote *r = g->net.remotes + x;
         struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
         const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
 
-        if (qp_poll(qp, w, at) &&
-            qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey))
-            qp_ring(qp);
+        while (qp_poll(qp, w, at) && qp->done != qp->rung &&
+               wait_to_tell(w, since, SWL_PAUSE("poison on its way to rank", at.peer, 0)))
+            continue;
     }
     warp_sync(); /* lane 0 publishes the errors of all lanes */
 }
@@ -162,9 +187,8 @@ SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_w
     struct swl_state *s = g->state;
 
     if (watch_given_up(w)) {
-        const uint32_t missing = (uint32_t)read_from_peer(w->poison) & 0xffff;
         const struct wait_at at = {SWL_FAULT_POISON, SWL_WARP_EPILOGUE, 0,
-                                   missing ? missing - 1 : SWL_NO_PEER};
+                                   swl_poison_missing(read_from_peer(w->poison))};
 
         watch_fault(w, at, 0, 0, SWL_ASYNC_TIMEOUT); /* fills the record only if nobody has */
     }
@@ -194,7 +218,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     /* poison may arrive at this moment: one answer for the warp */
     if (warp_id() == 0) {
         if (warp_any(watch_given_up(&c->watch)))
-            poison_other_nodes(g, &c->watch);
+            tell_everybody(g, &c->watch);
         warp_sync(); /* all lanes have looked before the first one clears the bits */
     }
     advance_positions(g);
@@ -204,6 +228,8 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
             s->epoch++;
         else
             s->call++;
+        if (s->cleared != s->clears) /* from now on the host counts alarms of this generation */
+            publish_to_host(g->host_settled, swl_settled_word(s->clears, s->gen));
         s->cleared = s->clears;
         s->ticket = s->barrier = 0;
         s->received = s->served = s->gathered = 0;

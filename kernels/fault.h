@@ -5,6 +5,8 @@
  * Owner of the memory: the group. */
 #pragma once
 
+#include "kernels/layout.h"
+
 #include <assert.h>
 #include <stdint.h>
 
@@ -97,3 +99,25 @@ static_assert(sizeof(struct swl_fault_record) == 72, "host and device read the s
 #define SWL_ASYNC_OVERFLOW   2u
 #define SWL_ASYNC_BAD_ID     4u
 #define SWL_ASYNC_BAD_HANDLE 8u
+
+/* Given-up generation and rank that is missing there: of the poison and the alarm words. */
+SWL_HD uint64_t swl_poison_word(uint64_t gen, uint32_t missing)
+{
+    return gen << 16 | (missing == SWL_NO_PEER ? 0 : missing + 1);
+}
+SWL_HD uint64_t swl_poison_gen(uint64_t word)
+{
+    return word >> 16;
+}
+SWL_HD uint32_t swl_poison_missing(uint64_t word)
+{
+    const uint32_t missing = (uint32_t)word & 0xffffu;
+
+    return missing == 0 ? SWL_NO_PEER : missing - 1;
+}
+
+/* "The first kernel after this many ErrorClear calls has run, in generation gen." */
+SWL_HD uint64_t swl_settled_word(uint64_t clears, uint64_t gen)
+{
+    return clears << 32 | (gen & 0xffffffffu);
+}

@@ -25,6 +25,17 @@ SWL_DEV struct wait_at resync_at(uint32_t peer)
     return at;
 }
 
+/* The newest generation that anybody gave up, as far as this rank knows, but at least `least`: kernels
+ * are told by poison, the host by alarms, and each may know more than the other. */
+SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_watch *w,
+                                 uint64_t least)
+{
+    const uint64_t poison = swl_poison_gen(read_from_peer(w->poison));
+    const uint64_t newest = poison > s->heard ? poison : s->heard;
+
+    return newest > least ? newest : least;
+}
+
 /* The lane that owns the queue pair `qp` to that rank. */
 SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp *qp,
                              const struct swl_watch *w, struct wait_at at)
@@ -169,10 +180,10 @@ SWL_DEV void resync_local(const struct swl_device_group *g)
 SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
 {
     struct swl_state *s = g->state;
-    const uint64_t poison = warp_shfl(read_from_peer(w->poison) >> 16, 0);
     const uint64_t gen = s->gen;
-    const uint64_t failed = poison > gen ? poison : gen;
-    const bool given_up = poison >= gen || warp_shfl(read_in_gpu(&s->claimed), 0) != 0;
+    const uint64_t told = warp_shfl(newest_given_up(s, w, 0), 0);
+    const uint64_t failed = told > gen ? told : gen;
+    const bool given_up = told >= gen || warp_shfl(read_in_gpu(&s->claimed), 0) != 0;
     bool ok = true;
 
     warp_sync();

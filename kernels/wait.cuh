@@ -41,7 +41,7 @@ struct wait_at {
 
 SWL_DEV bool watch_poisoned(const struct swl_watch *w)
 {
-    return read_from_peer(w->poison) >> 16 >= w->gen;
+    return swl_poison_gen(read_from_peer(w->poison)) >= w->gen;
 }
 
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
@@ -55,7 +55,7 @@ SWL_DEV bool watch_given_up(const struct swl_watch *w)
 /* Every rank of the node gives this call up. Any lane, any number of times. */
 SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
 {
-    const uint64_t word = w->gen << 16 | (missing == SWL_NO_PEER ? 0 : missing + 1);
+    const uint64_t word = swl_poison_word(w->gen, missing);
 
     for (uint32_t i = 0; i < w->nlocal; i++)
         publish_to_peer((uint64_t *)(w->peer_window[i] + w->poison_at), word);
@@ -117,6 +117,17 @@ SWL_DEV uint32_t wait_tier(const struct swl_watch *w, struct wait_at at)
 SWL_DEV uint64_t watch_deadline(const struct swl_watch *w, struct wait_at at)
 {
     return w->deadline_ns + ((w->deadline_ns - w->started_ns) >> 4) * wait_tier(w, at);
+}
+
+/* For what a rank that has given up still tells others: a sixty-fourth of the limit from `since`. */
+SWL_DEV bool wait_to_tell(const struct swl_watch *w, uint64_t since, const struct swl_pause *why)
+{
+    const uint64_t until = since + ((w->deadline_ns - w->started_ns) >> 6);
+
+    if (clock_ns() >= until)
+        return false;
+    pause_lane(why, until);
+    return true;
 }
 
 /* The host word is far away: look at it during one microsecond of each millisecond. */

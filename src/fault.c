@@ -75,3 +75,13 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
              ") gave up after %s (limit %s): %s%s",
              ops[op], record->call, rank, role, record->channel, waited, limit, what, entry);
 }
+
+void swl_alarm_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes)
+{
+    char peer[32];
+
+    peer_text(swl_poison_missing(word), rank, peer, sizeof(peer));
+    snprintf(text, text_bytes,
+             "rank %" PRIu32 " was told of a failed call: another rank gave up before, missing %s",
+             rank, peer);
+}

@@ -18,6 +18,9 @@ extern "C" {
 void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64_t limit_ns,
                     char *text, size_t text_bytes);
 
+/* For a rank whose own calls came through: what a poison word of other ranks says. */
+void swl_alarm_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -152,6 +152,7 @@ static ncclResult_t release_device(struct ncclEpGroup *group)
     if (group->last)
         keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
     keep(&rc, swl_bootstrap_close(&group->boot));
+    keep(&rc, swl_alarm_close(&group->alarm));
     if (group->pinned)
         keep(&rc, SWL_CUDA(swl_gpu_host_free(group->pinned)));
     return rc;

@@ -5,6 +5,7 @@
 #ifndef SWL_GROUP_H
 #define SWL_GROUP_H
 
+#include "src/alarm.h"
 #include "src/base/options.h"
 #include "src/bootstrap.h"
 #include "src/device_memory.h"
@@ -73,6 +74,7 @@ struct ncclEpGroup {
     struct swl_topology topology;
     struct swl_plan plan;
     struct swl_window_map window;
+    struct swl_alarm alarm;
     struct swl_tables tables;
     struct swl_rdma *rdma;
     void *link_tables; /* device memory that `rdma` uses */
@@ -119,7 +121,7 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
                               cudaStream_t stream);
 
 /* Refusal of data calls, ncclSuccess if there is none (src/async.c). */
-ncclResult_t swl_async_gate(const struct ncclEpGroup *group);
+ncclResult_t swl_async_gate(struct ncclEpGroup *group);
 /* How peers reach `view` of this rank, and what they must agree with it on (src/memory.c). */
 struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
                                   uint32_t op);

@@ -74,7 +74,18 @@ static ncclResult_t allocate(struct ncclEpGroup *g)
     SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->timeout_ns));
     SWL_TRY(swl_tables_open(&g->tables, &g->plan));
     SWL_TRY(swl_pool_open(g));
+    swl_alarm_open(&g->alarm, &g->topology, g->info.rank);
     return SWL_CUDA(swl_gpu_event_create(&g->last));
+}
+
+/* Ends agreed. */
+static ncclResult_t share_alarm(struct ncclEpGroup *g, struct swl_gpu_share *shares)
+{
+    ncclResult_t rc = swl_bootstrap_allgather(&g->boot, &g->alarm.share, shares, sizeof(*shares));
+
+    if (rc == ncclSuccess)
+        rc = swl_alarm_join(&g->alarm, &g->topology, g->info.rank, shares);
+    return swl_bootstrap_agree(&g->boot, rc, "sharing host memory");
 }
 
 /* Allocate, tell all ranks, map the peers of the node. Ends agreed. */
@@ -91,6 +102,8 @@ static ncclResult_t share_window(struct ncclEpGroup *g, ncclResult_t so_far)
     if (rc == ncclSuccess && shares) {
         rc = swl_window_peers(&g->window, &g->topology, g->info.rank, shares);
         rc = swl_bootstrap_agree(&g->boot, rc, "mapping its peers");
+        if (rc == ncclSuccess)
+            rc = share_alarm(g, shares);
     }
     free(shares);
     return rc;
@@ -136,6 +149,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .window = g->window.base,
         .signal_bytes = g->plan.at.signal_bytes,
         .window_bytes = g->plan.at.bytes,
+        .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
         .first_index = s->start_low,
         .allgather = swl_bootstrap_allgather,
@@ -169,6 +183,7 @@ static ncclResult_t start(struct ncclEpGroup *g)
         .window = g->window.base,
         .peer_window = g->window.peer,
         .pinned = g->pinned,
+        .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
         .fingerprint = g->fingerprint,
         .trap = g->info.overflow == NCCL_EP_OVERFLOW_TRAP,
@@ -211,6 +226,7 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));
     g->pinned = pinned;
+    g->pinned->settled = swl_settled_word(0, SWL_FIRST_GENERATION);
     return swl_bootstrap_open(&g->boot);
 }
 

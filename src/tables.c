@@ -152,6 +152,8 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->host_bits = &c->pinned->bits;
     g->host_dropped = &c->pinned->dropped;
     g->host_stop = &c->pinned->stop;
+    g->host_settled = &c->pinned->settled;
+    g->alarm = c->alarm;
     g->timeout_ns = c->timeout_ns;
     g->fingerprint = c->fingerprint;
     g->trap = c->trap;
@@ -211,7 +213,7 @@ static void fill_state(char *h, const struct layout *l, const struct swl_shape *
 {
     struct swl_state *state = (void *)(h + l->state);
 
-    state->gen = 1;
+    state->gen = SWL_FIRST_GENERATION;
     state->call = state->epoch = s->start_low;
     fill_words(h, l->out_now, l->forth_sent, s->start_low);
     fill_words(h, l->link_sent, l->partial_used, s->start_low);

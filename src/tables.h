@@ -13,6 +13,8 @@
 
 #include <nccl.h>
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -21,23 +23,31 @@ extern "C" {
 
 #define SWL_MEMORIES 64u /* shared memories of a group; number 0 stands for "none" */
 
+#define SWL_FIRST_GENERATION 1u
+
 /* Pinned words between kernels and host. */
 struct swl_pinned {
     struct swl_fault_record record; /* writer: first faulting lane of a call */
     uint64_t dropped;               /* writer: last block of a kernel */
     uint64_t stop;                  /* writer: host, not 0 = kernels give up */
-    uint64_t clears;                /* writer: host; copied into swl_state */
+    uint64_t clears, heard;         /* writer: host; copied into swl_state together */
+    uint64_t settled;               /* swl_settled_word; writer: last block of a kernel */
     uint32_t bits; /* SWL_ASYNC_…; writers: last block of a kernel, host at clear */
     uint32_t pad;
 };
+
+static_assert(offsetof(struct swl_pinned, heard) == offsetof(struct swl_pinned, clears) + 8 &&
+                  offsetof(struct swl_state, heard) == offsetof(struct swl_state, clears) + 8,
+              "one copy tells the device of a clear");
+#define SWL_CLEAR_BYTES 16u
 
 struct swl_tables {
     struct swl_device_memory *memory;
     char *device;
     uint64_t bytes;
     const struct swl_device_group *group; /* device address */
-    uint64_t *clears;                     /* device address of swl_state.clears */
-    char **shared;                        /* device address of [SWL_MEMORIES][nlocal] */
+    uint64_t *clears; /* device address of swl_state.clears, followed by heard */
+    char **shared;    /* device address of [SWL_MEMORIES][nlocal] */
 };
 
 struct swl_tables_config {
@@ -47,6 +57,7 @@ struct swl_tables_config {
     char *const *peer_window; /* [nlocal] */
     struct swl_rdma_view net; /* zero on one node */
     struct swl_pinned *pinned;
+    uint64_t *alarm; /* own word of the node's alarm page */
     uint64_t timeout_ns, fingerprint;
     bool trap;
 };

@@ -5,5 +5,7 @@ if(SWL_PLACE STREQUAL sim)
              LABELS unit)
     swl_test(plan_test SOURCES plan_test.cc ${core}/plan.c ${core}/topology.c LIBS swl_base swl_sim
              LABELS unit)
+    swl_test(alarm_test SOURCES alarm_test.cc ${core}/alarm.c ${core}/topology.c
+             LIBS swl_base swl_sim LABELS unit)
     swl_test(fault_test SOURCES fault_test.cc ${core}/fault.c LIBS swl_place LABELS unit)
 endif()
