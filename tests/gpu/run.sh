@@ -190,7 +190,7 @@ sanitizer() {
 part_sanitize() {
     find_network
     local tool outputs small="--tokens 24 --hidden 256 --topk 4 --experts 16 --sms 4 --iterations 2
-        --warmup 0 --timeout-ms 60000 --poison"
+        --warmup 0 --timeout-ms 60000 --poison --quiet"
     if ! command -v compute-sanitizer >/dev/null; then
         skip compute-sanitizer "compute-sanitizer is not installed"
         return 0
@@ -213,7 +213,8 @@ part_sanitize() {
         if [ -n "$no_network" ]; then
             skip "$tool 2x1" "$no_network"
         else
-            SWIMLANE_SOFT_EXECUTOR=thread sanitizer $tool "2x1 NIC by a thread" 90 "$bench" \
+            # the stand-in from the start: the tool need not follow the bench, which would start itself anew
+            LD_PRELOAD=$build/tools/libswl_nccl.so SWIMLANE_SOFT_EXECUTOR=thread sanitizer $tool "2x1 NIC by a thread" 90 "$bench" \
                 --place threads --nodes 2 --ranks-per-node 1 $small --ragged
         fi
     done

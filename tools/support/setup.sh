@@ -4,6 +4,8 @@
 # need COMMAND-OR-FILE PACKAGE...   remember packages whose command or file is missing
 # install_needed     install them with apt-get, with sudo when not root
 # quietly LOG CMD... run with output to LOG; show its end when it fails
+# find_nvcc          print the path of nvcc; fails where there is none
+# count_gpus         print how many NVIDIA GPUs there are
 
 log_dir=build/logs
 needed=()
@@ -18,6 +20,14 @@ need() {
     *) command -v "$what" >/dev/null 2>&1 && return 0 ;;
     esac
     needed+=("$@")
+}
+
+find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
+
+count_gpus() {
+    local list
+    list=$(nvidia-smi -L 2>/dev/null) || list=
+    grep -c '^GPU ' <<<"$list" || true
 }
 
 need_to_build() {
@@ -73,27 +83,27 @@ install_needed() {
         apt-get -qq -y --no-install-recommends install "${needed[@]}"
 }
 
-# The preset's build folder, configured.
+# configure PRESET [OPTION...]: the preset's build folder.
 configure() {
-    quietly "configure-$1.log" cmake --preset "$1"
+    quietly "configure-$1.log" cmake --preset "$@"
 }
 
-# build PRESET [TARGET...]: all targets by default; progress is shown when a person looks on.
+# build PRESET [TARGET...]: the folder build/PRESET, all targets by default; progress is shown when a person looks on.
 build() {
     local preset=$1 log=$log_dir/build-$1.log rc=0
     shift
     mkdir -p "$log_dir"
     if [ -t 1 ]; then
-        cmake --build --preset "$preset" ${1:+--target "$@"} 2>&1 | tee "$log" |
+        cmake --build "build/$preset" ${1:+--target "$@"} 2>&1 | tee "$log" |
             { grep --line-buffered -o '^\[[0-9]*/[0-9]*\]' || true; } |
             while read -r at; do printf '\r  %s ' "$at"; done
         rc=${PIPESTATUS[0]}
         printf '\r                \r'
     else
-        cmake --build --preset "$preset" ${1:+--target "$@"} >"$log" 2>&1 || rc=$?
+        cmake --build "build/$preset" ${1:+--target "$@"} >"$log" 2>&1 || rc=$?
     fi
     if [ "$rc" -ne 0 ]; then
-        say "the build of preset $preset failed:"
+        say "the build in build/$preset failed:"
         grep -E -A 12 -m 3 '^FAILED|error:' "$log" || tail -n 30 "$log"
         say "the whole output is in $log"
     fi
