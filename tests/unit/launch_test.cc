@@ -47,6 +47,8 @@ const char *const names[] = {"RANK",
                              "PMIX_LOCAL_RANK",
                              "PMIX_LOCAL_SIZE",
                              "SLURM_STEP_NUM_TASKS",
+                             "SLURM_STEP_TASKS_PER_NODE",
+                             "SLURM_TASKS_PER_NODE",
                              "OMPI_MCA_ess_base_jobid",
                              "TORCHELASTIC_RUN_ID",
                              "TORCHELASTIC_USE_AGENT_STORE"};
@@ -214,6 +216,21 @@ TEST(Launch, ReadsTheVariablesOfEveryLauncher)
                                {"SLURM_STEP_ID", "0"},
                                {"SLURM_LOCALID", "2"}}),
                   "srun", 5, 6, 2, 0);
+    for (const char *each : {"8(x2)", "8"}) {
+        expect_launch(launched_by({{"SLURM_PROCID", "9"},
+                                   {"SLURM_STEP_NUM_TASKS", "16"},
+                                   {"SLURM_STEP_ID", "3"},
+                                   {"SLURM_LOCALID", "1"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", each}}),
+                      "srun", 9, 16, 1, 8);
+    }
+    for (const char *each : {"8,4", "8(x2),1", "many"}) {
+        expect_launch(launched_by({{"SLURM_PROCID", "1"},
+                                   {"SLURM_STEP_NUM_TASKS", "16"},
+                                   {"SLURM_STEP_ID", "3"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", each}}),
+                      "srun", 1, 16, -1, 0);
+    }
     expect_launch(launched_by({{"RANK", "1"},
                                {"WORLD_SIZE", "4"},
                                {"LOCAL_RANK", "1"},

@@ -19,8 +19,10 @@ static const struct launcher {
     {"mpiexec", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"a PMIx launcher", "PMIX_RANK", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK",
      "PMIX_LOCAL_SIZE"},
-    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
-    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},
+    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+     "SLURM_STEP_TASKS_PER_NODE"},
+    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+     "SLURM_TASKS_PER_NODE"},
 };
 
 bool swl_why_set(struct swl_why *why, const char *format, ...)
@@ -46,13 +48,27 @@ static int number_of(const char *name)
     return *end || value < 0 || value > 1 << 20 ? -1 : (int)value;
 }
 
+/* Ranks of each machine: a number, with Slurm also "8(x2)"; 0: not said, or not the same on all. */
+static int nlocal_of(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+    int value = 0, times = 0, end = 0;
+
+    if (number_of(name) > 0)
+        return number_of(name);
+    return text && sscanf(text, "%7d(x%7d)%n", &value, &times, &end) == 2 && end > 0 &&
+                   text[end] == '\0' && value > 0
+               ? value
+               : 0;
+}
+
 bool swl_launch_read(struct swl_launch *launch, struct swl_why *why)
 {
     *launch = (struct swl_launch){.nranks = 1, .local = -1};
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const struct launcher *l = &launchers[i];
         const int rank = number_of(l->rank), nranks = number_of(l->nranks);
-        const int local = number_of(l->local), nlocal = number_of(l->nlocal);
+        const int local = number_of(l->local);
         const char *rank_text = getenv(l->rank), *nranks_text = getenv(l->nranks);
 
         if (!getenv(l->mark) || !rank_text || !nranks_text)
@@ -60,7 +76,7 @@ bool swl_launch_read(struct swl_launch *launch, struct swl_why *why)
         if (rank < 0 || nranks < 1 || rank >= nranks)
             return swl_why_set(why, "%s says %s is '%s' and %s is '%s'", l->by, l->rank, rank_text,
                                l->nranks, nranks_text);
-        *launch = (struct swl_launch){l->by, rank, nranks, local, nlocal > 0 ? nlocal : 0};
+        *launch = (struct swl_launch){l->by, rank, nranks, local, nlocal_of(l->nlocal)};
         return true;
     }
     return true;

@@ -10,6 +10,7 @@ struct swl_ranks {
     void *arg;
     int nranks;
     int launched_device; /* if the job does not say */
+    int launched_ended;  /* release/acquire */
     int id_ready;        /* release/acquire: id is valid (1), or cannot be made (-1) */
     ncclUniqueId id;
     struct swl_rank_state *ranks; /* [nranks] */
