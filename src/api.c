@@ -58,7 +58,7 @@ static ncclResult_t nccl_result(ncclResult_t rc, const char *what)
 {
     if (rc == ncclSuccess)
         return rc;
-    return swl_fail(rc, "comm: %s: %s", what, ncclGetErrorString(rc));
+    return swl_fail(swl_nccl_code(rc), "comm: %s: %s", what, ncclGetErrorString(rc));
 }
 
 /* Can this device do it? */

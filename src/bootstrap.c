@@ -63,8 +63,8 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
     if (rc == ncclSuccess)
         return ncclSuccess;
     last = ncclGetLastError(boot->comm);
-    return swl_fail(rc <= ncclInvalidUsage ? rc : ncclInternalError, "%s: %s%s%s", call,
-                    ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
+    return swl_fail(swl_nccl_code(rc), "%s: %s%s%s", call, ncclGetErrorString(rc),
+                    last && *last ? ": " : "", last ? last : "");
 }
 
 /* One piece of every rank's bytes. */

@@ -18,8 +18,7 @@ ncclResult_t swl_nccl_result(ncclResult_t rc, const char *text)
 {
     if (rc == ncclSuccess)
         return ncclSuccess;
-    return swl_fail(rc <= ncclInvalidUsage ? rc : ncclInternalError, "%s: %s", text,
-                    ncclGetErrorString(rc));
+    return swl_fail(swl_nccl_code(rc), "%s: %s", text, ncclGetErrorString(rc));
 }
 
 /* ---- order of operations ---- */

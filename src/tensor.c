@@ -112,7 +112,8 @@ static ncclResult_t nccl_result(const struct swl_tensor *t, ncclResult_t rc)
 {
     if (rc == ncclSuccess)
         return rc;
-    return swl_fail(rc, "%s: NCCL does not know this window: %s", t->field, ncclGetErrorString(rc));
+    return swl_fail(swl_nccl_code(rc), "%s: NCCL does not know this window: %s", t->field,
+                    ncclGetErrorString(rc));
 }
 
 /* The local address of a window tensor, and whether the allocation behind it covers it. */

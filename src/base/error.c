@@ -130,3 +130,8 @@ ncclResult_t swl_peer_result(uint64_t code)
 {
     return code <= ncclInvalidUsage ? (ncclResult_t)code : ncclInternalError;
 }
+
+ncclResult_t swl_nccl_code(ncclResult_t rc)
+{
+    return swl_peer_result((uint64_t)rc);
+}

@@ -42,6 +42,10 @@ ncclResult_t swl_cuda_result(cudaError_t error, const char *text);
 /* A result code that another rank has sent; InternalError for a number that is none. */
 ncclResult_t swl_peer_result(uint64_t code);
 
+/* A failure of NCCL as our callers know it: codes above InvalidUsage (remote error, in progress,
+ * time-out, whatever is to come) are InternalError. */
+ncclResult_t swl_nccl_code(ncclResult_t rc);
+
 /* Return on failure; only where nothing is held. */
 #define SWL_TRY(call)                                                                              \
     do {                                                                                           \

@@ -111,6 +111,15 @@ TEST_F(Error, NumbersThatAreNoResultOfAPeerAreInternalErrors)
     EXPECT_EQ(swl_peer_result(UINT64_C(1) << 32), ncclInternalError);
 }
 
+TEST_F(Error, CodesOfNcclThatCallersDoNotKnowAreInternal)
+{
+    EXPECT_EQ(swl_nccl_code(ncclSystemError), ncclSystemError);
+    EXPECT_EQ(swl_nccl_code(ncclInvalidUsage), ncclInvalidUsage);
+    EXPECT_EQ(swl_nccl_code(ncclRemoteError), ncclInternalError);
+    EXPECT_EQ(swl_nccl_code(ncclInProgress), ncclInternalError);
+    EXPECT_EQ(swl_nccl_code(static_cast<ncclResult_t>(99)), ncclInternalError);
+}
+
 TEST_F(Error, EveryFailureIsOneLineAtWarnWithRankAndFunction)
 {
     swl_log_set(SWL_LEVEL_WARN);
