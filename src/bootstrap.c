@@ -5,7 +5,6 @@
 #include "src/base/util.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define POLL_NS UINT64_C(50000)
@@ -100,37 +99,37 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
     if (boot->stuck)
         return swl_fail(ncclSystemError, "an earlier exchange among the ranks never finished");
     if (boot->nranks == 1) {
-        memcpy(all, mine, bytes_each);
+        if (all)
+            memcpy(all, mine, bytes_each);
         return ncclSuccess;
     }
     for (size_t at = 0; at < bytes_each; at += boot->piece_bytes) {
         size_t bytes = (size_t)swl_min_u64(boot->piece_bytes, bytes_each - at);
 
         SWL_TRY(gather_piece(boot, (const char *)mine + at, bytes));
-        for (uint32_t r = 0; r < boot->nranks; r++)
+        for (uint32_t r = 0; all && r < boot->nranks; r++)
             memcpy((char *)all + r * bytes_each + at, boot->host + boot->piece_bytes + r * bytes,
                    bytes);
     }
     return ncclSuccess;
 }
 
+/* Needs no memory, so that no rank stays away for want of it: the codes are read where they arrive. */
 ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, const char *doing)
 {
-    uint32_t *codes = calloc(boot->nranks, sizeof(*codes));
-    uint32_t code = (uint32_t)mine, first = 0;
+    const uint32_t code = (uint32_t)mine;
+    uint32_t seen = ncclSuccess, first = 0;
     ncclResult_t rc;
 
-    if (!codes)
-        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " result codes",
-                        boot->nranks);
-    rc = swl_bootstrap_allgather(boot, &code, codes, sizeof(code));
-    while (rc == ncclSuccess && first < boot->nranks && codes[first] == ncclSuccess)
-        first++;
-    if (mine != ncclSuccess)
-        rc = mine;
-    else if (rc == ncclSuccess && first < boot->nranks)
-        rc = swl_fail(swl_peer_result(codes[first]), "rank %" PRIu32 " failed while %s (%s)", first,
-                      doing, ncclGetErrorString(swl_peer_result(codes[first])));
-    free(codes);
-    return rc;
+    if (boot->nranks == 1)
+        return mine;
+    rc = swl_bootstrap_allgather(boot, &code, NULL, sizeof(code));
+    if (mine != ncclSuccess || rc != ncclSuccess)
+        return mine != ncclSuccess ? mine : rc;
+    for (; first < boot->nranks && seen == ncclSuccess; first++)
+        memcpy(&seen, boot->host + boot->piece_bytes + first * sizeof(code), sizeof(code));
+    if (seen == ncclSuccess)
+        return ncclSuccess;
+    return swl_fail(swl_peer_result(seen), "rank %" PRIu32 " failed while %s (%s)", first - 1,
+                    doing, ncclGetErrorString(swl_peer_result(seen)));
 }

@@ -39,7 +39,8 @@ ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot);
 /* Local. */
 ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot);
 
-/* all[r] = mine of rank r. `context` is a struct swl_bootstrap, so that it fits rdma.h. */
+/* all[r] = mine of rank r; with `all` NULL this rank only takes part. `context` is a struct
+ * swl_bootstrap, so that it fits rdma.h. */
 ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all, size_t bytes_each);
 
 /* Success if `mine` is on every rank; else this rank's code, or that of the lowest rank that

@@ -205,9 +205,9 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
     ncclResult_t rc = refused;
 
     *agreed_p = false;
-    if (!all)
-        return swl_fail(ncclSystemError, "no host memory for the exchange of %" PRIu32 " ranks",
-                        g->info.nranks);
+    if (!all && rc == ncclSuccess)
+        rc = swl_fail(ncclSystemError, "no host memory for the exchange of %" PRIu32 " ranks",
+                      g->info.nranks);
     memset(&mine, 0, sizeof(mine));
     if (rc == ncclSuccess)
         rc = make_hello(&mine, g, config);

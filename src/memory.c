@@ -98,6 +98,8 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
         rc = rc != ncclSuccess ? rc : compare(parts, nranks, rc);
         for (uint32_t r = 0; r < nranks; r++)
             shares[r] = parts[r].share;
+    } else { /* the others wait for this rank */
+        (void)swl_bootstrap_allgather(&group->boot, &mine, NULL, sizeof(mine));
     }
     if (rc == ncclSuccess) {
         rc = swl_window_peers(&shared->map, &group->topology, group->info.rank, shares);
