@@ -15,13 +15,17 @@ namespace
 struct Shape {
     const char *name;
     std::vector<int> nodes;
-    int gpus; /* that it needs, and uses */
+    int gpus;             /* that it needs, and uses */
+    const char *executor; /* of the software NIC, on GPUs; NULL: as built in */
 };
 
 const Shape shapes[] = {
-    {"OneNodeOfTwo", {2}, 2},          {"TwoNodesOfOne", {1, 1}, 2},
-    {"TwoNodesOfFour", {4, 4}, 2},     {"TwoNodesOfTwoOnOneGpu", {2, 2}, 1},
-    {"ThreeNodesOfOne", {1, 1, 1}, 2},
+    {"OneNodeOfTwo", {2}, 2, nullptr},
+    {"TwoNodesOfOne", {1, 1}, 2, nullptr},
+    {"TwoNodesOfOneByThread", {1, 1}, 2, "thread"},
+    {"TwoNodesOfFour", {4, 4}, 2, nullptr},
+    {"TwoNodesOfTwoOnOneGpu", {2, 2}, 1, nullptr},
+    {"ThreeNodesOfOne", {1, 1, 1}, 2, nullptr},
 };
 
 /* Few steps where every lane is a fiber. */
