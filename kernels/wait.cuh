@@ -61,11 +61,17 @@ SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
         publish_to_peer((uint64_t *)(w->peer_window[i] + w->poison_at), word);
 }
 
+/* The later of a rank's two entry words (two calls, by parity), or 0 for a rank of another node. */
 SWL_DEV uint64_t watch_entry_of(const struct swl_watch *w, uint32_t rank)
 {
-    for (uint32_t i = 0; i < w->nlocal; i++)
-        if (w->local_rank[i] == rank)
-            return read_from_peer(w->entry + 2 * i + (w->call & 1));
+    for (uint32_t i = 0; i < w->nlocal; i++) {
+        if (w->local_rank[i] == rank) {
+            const uint64_t even = read_from_peer(w->entry + 2 * i);
+            const uint64_t odd = read_from_peer(w->entry + 2 * i + 1);
+
+            return even > odd ? even : odd;
+        }
+    }
     return 0;
 }
 

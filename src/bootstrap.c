@@ -48,12 +48,13 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
 {
     const uint64_t limit = swl_gpu_now_ns() + boot->timeout_ns;
     const char *last;
+    char time[32];
 
     while (rc == ncclInProgress) {
         if (swl_gpu_now_ns() >= limit) {
             boot->stuck = true;
-            return swl_fail(ncclSystemError, "%s is still in progress after %" PRIu64 " ms", call,
-                            boot->timeout_ns / 1000000);
+            swl_time_text(boot->timeout_ns, time, sizeof(time));
+            return swl_fail(ncclSystemError, "%s is still in progress after %s", call, time);
         }
         swl_gpu_sleep_ns(POLL_NS);
         if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)
@@ -72,6 +73,7 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     char *own = boot->device ? boot->device : boot->host, *all = own + boot->piece_bytes;
     ncclResult_t rc;
     cudaError_t error;
+    char time[32];
 
     memcpy(boot->host, mine, bytes);
     if (boot->device)
@@ -84,10 +86,11 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);
     if (error == cudaErrorNotReady) {
         boot->stuck = true;
+        swl_time_text(boot->timeout_ns, time, sizeof(time));
         return swl_fail(ncclSystemError,
-                        "an exchange among %" PRIu32 " ranks has not finished after %" PRIu64
-                        " ms; a rank did not take part",
-                        boot->nranks, boot->timeout_ns / 1000000);
+                        "an exchange among %" PRIu32
+                        " ranks has not finished after %s; a rank did not take part",
+                        boot->nranks, time);
     }
     return SWL_CUDA(error);
 }

@@ -1,19 +1,12 @@
 /* fault.c: the sentence of a fault record. Layer: src/; owns nothing. */
 #include "src/fault.h"
 
+#include "src/base/util.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 #define POSITION_MASK ((UINT64_C(1) << 48) - 1)
-
-/* Limits are whole milliseconds as a rule, but need not be. */
-static void time_text(uint64_t ns, char *text, size_t text_bytes)
-{
-    if (ns >= 10000000)
-        snprintf(text, text_bytes, "%" PRIu64 " ms", ns / 1000000);
-    else
-        snprintf(text, text_bytes, "%" PRIu64 " us", ns / 1000);
-}
 
 static void peer_text(uint32_t peer, uint32_t rank, char *text, size_t text_bytes)
 {
@@ -62,14 +55,16 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
     const uint32_t op = record->op <= SWL_OP_COMBINE ? record->op : 0;
     const char *kind = record->kind < SWL_FAULT_KINDS ? kinds[record->kind] : "unknown fault";
     const char *role = record->role < SWL_WARP_ROLE_KINDS ? roles[record->role] : "unknown";
-    char waited[32], limit[32], what[160], entry[80] = "";
+    char waited[32], limit[32], what[160], entry[96] = "";
 
     fault_what(record, rank, kind, what, sizeof(what));
-    if (record->peer_entry != 0)
-        snprintf(entry, sizeof(entry), "; that rank was last seen entering call %" PRIu64,
+    /* updates have numbers of their own, and no entry */
+    if (record->peer_entry != 0 && record->peer != rank)
+        snprintf(entry, sizeof(entry), "; that rank was last seen entering %s %" PRIu64,
+                 op == SWL_OP_UPDATE ? "dispatch or combine call" : "call",
                  record->peer_entry & POSITION_MASK);
-    time_text(record->waited_ns, waited, sizeof(waited));
-    time_text(limit_ns, limit, sizeof(limit));
+    swl_time_text(record->waited_ns, waited, sizeof(waited));
+    swl_time_text(limit_ns, limit, sizeof(limit));
     snprintf(text, text_bytes,
              "%s call %" PRIu64 ": rank %" PRIu32 " (%s, channel %" PRIu32
              ") gave up after %s (limit %s): %s%s",

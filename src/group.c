@@ -8,7 +8,6 @@
 #include "src/base/util.h"
 #include "transport/rdma.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <swimlane.h>
 
@@ -81,11 +80,12 @@ static cudaError_t wait_last(const struct ncclEpGroup *group, uint64_t limit_ns)
 ncclResult_t swl_group_drain(struct ncclEpGroup *group)
 {
     cudaError_t error = wait_last(group, group->timeout_ns);
+    char time[32];
 
     if (error != cudaErrorNotReady)
         return SWL_CUDA(error);
-    return swl_fail(ncclSystemError, "work of the group has not ended after %" PRIu64 " ms",
-                    group->timeout_ns / 1000000);
+    swl_time_text(group->timeout_ns, time, sizeof(time));
+    return swl_fail(ncclSystemError, "work of the group has not ended after %s", time);
 }
 
 /* ---- queries ---- */
@@ -193,11 +193,12 @@ ncclResult_t swl_group_release(struct ncclEpGroup *group)
 static ncclResult_t stop_work(struct ncclEpGroup *group)
 {
     cudaError_t error = wait_last(group, group->timeout_ns);
+    char time[32];
 
     if (error != cudaErrorNotReady)
         return SWL_CUDA(error);
-    swl_log(SWL_LEVEL_WARN, "group: work has not ended after %" PRIu64 " ms; asking it to stop",
-            group->timeout_ns / 1000000);
+    swl_time_text(group->timeout_ns, time, sizeof(time));
+    swl_log(SWL_LEVEL_WARN, "group: work has not ended after %s; asking it to stop", time);
     __atomic_store_n(&group->pinned->stop, 1, __ATOMIC_RELEASE); /* pairs with wait_again */
     error = wait_last(group, swl_max_u64(group->timeout_ns, 10 * UINT64_C(1000000000)));
     group->running = error == cudaErrorNotReady;

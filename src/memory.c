@@ -127,8 +127,8 @@ ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr
 
     while (index < SWL_MEMORIES && group->shared[index].map.base)
         index++;
-    if (bytes == 0)
-        rc = swl_fail(ncclInvalidArgument, "this rank's arguments were refused");
+    if (bytes == 0) /* the public function has said why */
+        rc = ncclInvalidArgument;
     else if (index == SWL_MEMORIES)
         rc = swl_fail(ncclInvalidUsage, "the group already holds %u allocations", SWL_MEMORIES - 1);
     if (index == SWL_MEMORIES)

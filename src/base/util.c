@@ -1,6 +1,8 @@
 /* util.c: small arithmetic, hashing and text helpers. Layer: src/base; no state. */
 #include "src/base/util.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -90,4 +92,12 @@ const char *swl_env(const char *name)
     const char *value = getenv(name);
 
     return value && value[0] ? value : NULL;
+}
+
+void swl_time_text(uint64_t ns, char *text, size_t text_bytes)
+{
+    if (ns >= 10000000)
+        snprintf(text, text_bytes, "%" PRIu64 " ms", ns / 1000000);
+    else
+        snprintf(text, text_bytes, "%" PRIu64 " us", ns / 1000);
 }

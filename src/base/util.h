@@ -57,6 +57,9 @@ bool swl_parse_i64(const char *text, int64_t *value_p);
 /* 1/on/true and 0/off/false in any case; false (and nothing stored) for anything else. */
 bool swl_parse_flag(const char *text, bool *value_p);
 
+/* A time limit in whole milliseconds, short ones in microseconds; 32 bytes hold any. */
+void swl_time_text(uint64_t ns, char *text, size_t text_bytes);
+
 /* An environment variable; NULL when unset or empty, which mean the same. */
 const char *swl_env(const char *name);
 

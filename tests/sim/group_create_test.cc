@@ -42,6 +42,23 @@ TEST(GroupCreate, SeveralGroupsOnOneCommunicator)
     });
 }
 
+TEST(GroupCreate, MalformedLinkIsReportedOncePerRank)
+{
+    setenv("SWIMLANE_SOFT_LINK", "fast", 1);
+    testing::internal::CaptureStderr();
+    on_ranks({1, 1}, [](swl_rank *rank) {
+        ncclEpGroupConfig_t config = small_config();
+        ncclEpGroup_t group = nullptr;
+
+        ASSERT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+
+    unsetenv("SWIMLANE_SOFT_LINK");
+    EXPECT_EQ(occurrences(log, "SWIMLANE_SOFT_LINK"), IsSkipped() ? 0u : 2u) << log;
+}
+
 using change = std::function<void(ncclEpGroupConfig_t &)>;
 
 // `bad` on all ranks, then on the last rank alone: the same code on all ranks, nothing left behind.

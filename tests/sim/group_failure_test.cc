@@ -61,6 +61,10 @@ void expect_timeout(const std::vector<int> &nodes, int late, int steps_after)
             expect_sentence({calls[late], own.c_str(), "gave up after", "limit 2000 ms", "rank 2",
                              "ncclEpErrorClear"});
             expect_no_blame(swimlaneLastError());
+            if (nodes.size() == 1)
+                expect_sentence({late == 0   ? "last seen entering dispatch or combine call 13;"
+                                 : late == 1 ? "last seen entering call 13;"
+                                             : "last seen entering call 14;"});
         }
         EXPECT_EQ(s.dispatch(), ncclSystemError);
         EXPECT_EQ(s.combine(), ncclSystemError);

@@ -50,6 +50,24 @@ TEST(GroupMemory, WhatIsLeftGoesWithTheGroup)
     });
 }
 
+TEST(GroupMemory, NoBytesAreRefusedInOneLine)
+{
+    testing::internal::CaptureStderr();
+    on_ranks({1}, [](swl_rank *rank) {
+        ncclEpGroup_t group = create(rank);
+        void *ptr = group;
+
+        EXPECT_EQ(swimlaneMemAlloc(group, 0, &ptr), ncclInvalidArgument);
+        EXPECT_EQ(ptr, nullptr);
+        expect_sentence({"swimlaneMemAlloc: bytes is 0"});
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+
+    EXPECT_EQ(occurrences(log, "swimlaneMemAlloc"), 1u) << log;
+    EXPECT_NE(log.find("bytes is 0"), std::string::npos) << log;
+}
+
 TEST(GroupMemory, DifferentBytesAreRefusedOnAllRanks)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {

@@ -55,6 +55,24 @@ TEST(FaultText, LastEntryOfThePeerIsAdded)
     EXPECT_NE(text_of(r).find("entering call 6"), std::string::npos);
 }
 
+TEST(FaultText, UpdatesHaveOtherNumbersThanTheCallsThatAPeerEnters)
+{
+    swl_fault_record r = sample();
+
+    r.op = SWL_OP_UPDATE;
+    r.peer_entry = (uint64_t)1 << 48 | 6;
+    EXPECT_NE(text_of(r).find("entering dispatch or combine call 6"), std::string::npos);
+}
+
+TEST(FaultText, OwnEntryIsNotShown)
+{
+    swl_fault_record r = sample();
+
+    r.peer = 1;
+    r.peer_entry = (uint64_t)1 << 48 | 6;
+    EXPECT_EQ(text_of(r).find("last seen"), std::string::npos);
+}
+
 TEST(FaultText, PositionsAreShownWithoutGeneration)
 {
     swl_fault_record r = sample();
