@@ -133,6 +133,8 @@ struct bench_rank {
     cudaStream_t stream;
     cudaEvent_t begin, end; /* around a timed call */
     void *word;             /* of the barrier */
+    int nbarriers;          /* of this step so far */
+    bool comm_failed;       /* the communicator is of no use any more */
     int nslots;
     struct bench_slot *slots;
     int complaints; /* failed comparisons */

@@ -244,14 +244,29 @@ static void hold_back(const struct bench_rank *r, int step, int call)
  * waits long, so that a second round, which is short, brings the ranks closer together. */
 static bool barrier(struct bench_rank *r)
 {
-    bool ok = true;
+    bool ok = !r->comm_failed;
 
     for (int i = swl_comm_is_standin() && !SWL_EMULATED ? 0 : 1; i < 2 && ok; i++)
         ok = ncclAllReduce(r->word, r->word, 1, ncclInt32, ncclSum, r->comm, r->stream) ==
              ncclSuccess;
-    if (!ok)
+    if (!ok && !r->comm_failed)
         bench_complain(r, "barrier failed: %s", ncclGetLastError(r->comm));
+    r->comm_failed = !ok;
+    r->nbarriers++;
     return ok;
+}
+
+/* All ranks at the same point: true when everything is well on all of them. */
+static bool agree(struct bench_rank *r, bool ok)
+{
+    const int32_t mine = ok ? 0 : 1;
+    int32_t failed = 1;
+
+    if (r->comm_failed || !r->word ||
+        swl_gpu_copy(r->word, &mine, sizeof mine, r->stream) != cudaSuccess || !barrier(r) ||
+        swl_gpu_copy(&failed, r->word, sizeof failed, r->stream) != cudaSuccess || !waited(r))
+        return false;
+    return failed == 0;
 }
 
 /* Time between the events around the last call, which has ended. */
@@ -315,8 +330,8 @@ static bool step_enqueue(struct bench_rank *r, struct bench_slot *slot, struct b
 }
 
 /* After the stream has passed a step: flags raised on the device, then the data. That of calls that
- * were given up is not compared; the refusal of the next call says why they were. */
-static void step_check(struct bench_rank *r, struct bench_slot *slot, int *expected_bits)
+ * were given up is not compared; the refusal of the next call says why they were. False then. */
+static bool step_check(struct bench_rank *r, struct bench_slot *slot, int *expected_bits)
 {
     const int given_up = 1 | 8; /* time limit, handle memory */
     int bits = 0;
@@ -326,49 +341,58 @@ static void step_check(struct bench_rank *r, struct bench_slot *slot, int *expec
     if (ncclEpGetAsyncError(r->group, &bits) != ncclSuccess)
         bench_complain(r, "%s", swimlaneLastError());
     if (bits & given_up) {
-        if (!(*expected_bits & given_up) && call_update(r, slot) != ncclSuccess)
+        if (call_update(r, slot) != ncclSuccess)
             bench_complain(r, "step %d or later: %s", slot->step, swimlaneLastError());
-        *expected_bits |= bits & given_up;
-        return;
+        return false;
     }
     if (bits != *expected_bits)
         bench_complain(r, "step %d: async error is %d, expected %d", slot->step, bits,
                        *expected_bits);
     if (r->o->verify)
         bench_verify_slot(r, slot);
+    return true;
 }
 
+/* A step, as far as it gets. With barriers every rank comes to all of them, also after a failure: nobody
+ * may use the communicator for something else while others wait there. */
+static bool run_step(struct bench_rank *r, int step, struct bench_sample *sample)
+{
+    const struct bench_options *o = r->o;
+    struct bench_slot *slot = &r->slots[step % r->nslots];
+    const int nbarriers = o->pipelined ? 0 : o->update_once && step > 0 ? 2 : 3;
+    bool ok = bench_slot_prepare(r, slot, step);
+
+    if (!ok)
+        bench_complain(r, "no memory for step %d", step);
+    r->nbarriers = 0;
+    ok = ok && step_enqueue(r, slot, sample) && (o->pipelined || waited(r));
+    while (r->nbarriers < nbarriers && barrier(r))
+        continue;
+    return ok;
+}
+
+/* True on all ranks or on none. */
 static bool run_steps(struct bench_rank *r, struct bench_sample *samples)
 {
     const struct bench_options *o = r->o;
     const int nsteps = o->warmup + o->iterations;
     struct bench_sample unused;
     int bits = 0;
+    bool ok = true;
 
-    for (int step = 0; step < nsteps; step++) {
-        struct bench_slot *slot = &r->slots[step % r->nslots];
-
-        if (!bench_slot_prepare(r, slot, step)) {
-            bench_complain(r, "no memory for step %d", step);
-            return false;
-        }
-        if (!step_enqueue(r, slot, step < o->warmup ? &unused : &samples[step - o->warmup]))
-            return false;
-        if (o->pipelined)
-            continue;
-        if (!waited(r))
-            return false;
-        step_check(r, slot, &bits);
+    for (int step = 0; ok && step < nsteps; step++) {
+        ok = run_step(r, step, step < o->warmup ? &unused : &samples[step - o->warmup]);
+        if (!o->pipelined)
+            ok = agree(r, ok && step_check(r, &r->slots[step % r->nslots], &bits));
     }
     if (!o->pipelined)
-        return true;
-    if (!waited(r))
-        return false;
-    for (int step = 0; step < nsteps; step++)
+        return ok;
+    ok = ok && waited(r);
+    for (int step = 0; ok && step < nsteps; step++)
         bits |= swl_oracle_bad_id(r->slots[step].oracle, r->rank) ? 4 : 0;
-    for (int step = 0; step < nsteps; step++)
-        step_check(r, &r->slots[step], &bits);
-    return true;
+    for (int step = 0; ok && step < nsteps; step++)
+        ok = step_check(r, &r->slots[step], &bits);
+    return agree(r, ok);
 }
 
 /* ---- results of all ranks ---- */
@@ -456,8 +480,10 @@ bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm)
               cudaEventCreate(&r.begin) == cudaSuccess && cudaEventCreate(&r.end) == cudaSuccess &&
               swl_gpu_malloc(&r.word, sizeof(int32_t)) == cudaSuccess &&
               swl_gpu_fill(r.word, 0, sizeof(int32_t), r.stream) == cudaSuccess &&
-              group_create(&r) && bench_slots_create(&r) && run_steps(&r, samples);
+              group_create(&r) && bench_slots_create(&r);
 
+    /* together to the steps, and together to the end: destroying a group is an exchange, too */
+    ok = agree(&r, ok) && run_steps(&r, samples);
     if (ok) {
         bench_verify_guards(&r);
         ok = close_run(&r, samples, (host_now_us() - start) / 1e6);

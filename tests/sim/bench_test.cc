@@ -1,0 +1,40 @@
+// bench_test.cc: what swimlane-bench says and does when a run fails.
+#include "tests/sim/ep_bench.h"
+
+#include <cstdlib>
+
+namespace
+{
+
+// Words of the log of a run that must fail.
+std::string failed_run(const char *faults, const std::string &line)
+{
+    setenv("SWIMLANE_SOFT_FAULTS", faults, 1);
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(ep_bench(line)) << "did not fail: swimlane-bench " << line;
+    unsetenv("SWIMLANE_SOFT_FAULTS");
+    return testing::internal::GetCapturedStderr();
+}
+
+// One rank fails in a call, the others come through it and wait for that rank before the next one.
+TEST(Bench, RanksComeToTheEndTogether)
+{
+    const std::string shape =
+        "--node-sizes 2,1 --tokens 1 --hidden 64 --topk 3 --experts 3 --sms 4 "
+        "--iterations 3 --timeout-ms 50 --schedule-seed 356815 --seed 356815";
+
+    for (const char *more : {"", " --pipelined", " --update-once"}) {
+        for (int entry = 0; entry < 10; entry++) {
+            const std::string faults = "rank0:drop=" + std::to_string(entry) + "+";
+            const std::string log = failed_run(faults.c_str(), shape + more);
+
+            EXPECT_NE(log.find("gave up after"), std::string::npos) << faults << more << "\n"
+                                                                    << log;
+            for (const char *word :
+                 {"invalid usage", "ncclAllGather", "barrier failed", "GroupDestroy"})
+                EXPECT_EQ(log.find(word), std::string::npos) << faults << more << "\n" << log;
+        }
+    }
+}
+
+} // namespace
