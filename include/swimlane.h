@@ -32,6 +32,7 @@ ncclResult_t swimlaneMemFree(ncclEpGroup_t ep_group, void *ptr);
 #define SWIMLANE_QUERY_TIMEOUT_NS   5
 #define SWIMLANE_QUERY_ROWS_DROPPED 6 /* since creation */
 #define SWIMLANE_QUERY_PENDING_OPS  7
+#define SWIMLANE_QUERY_NIC_SMS      8 /* SMs of the software NIC, not in SMS */
 
 /* One number about a group; never waits. */
 ncclResult_t swimlaneGroupQuery(ncclEpGroup_t ep_group, int key, uint64_t *value);

@@ -33,6 +33,12 @@ SWL_DEV bool first_thread()
     return warp_id() == 0 && lane_id() == 0;
 }
 
+/* Blocks of the grid that do the kernel's own work; the software NIC's come behind them. */
+SWL_DEV uint32_t work_blocks(const struct swl_device_group *g)
+{
+    return (uint32_t)block_count() - g->net.nic_blocks;
+}
+
 SWL_DEV void watch_fill(struct swl_watch *w, const struct swl_device_group *g, uint32_t op)
 {
     w->poison = own_word(g, g->at.poison, 0);
@@ -208,7 +214,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
 
     block_sync();
     if (first_thread()) { /* acq_rel: the last block sees all that the others did */
-        c->last = add_in_gpu(&s->ticket, 1u) == (uint32_t)block_count() - 1;
+        c->last = add_in_gpu(&s->ticket, 1u) == work_blocks(g) - 1;
         if (c->last)
             call_number(c, g);
     }
@@ -233,6 +239,9 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
         s->cleared = s->clears;
         s->ticket = s->barrier = 0;
         s->received = s->served = s->gathered = 0;
+        /* releases the last doorbells, poison included; pairs with the acquire in nic_next */
+        if (g->net.nic_blocks)
+            publish_in_gpu(&s->nic_closing, 1u);
     }
     return true;
 }

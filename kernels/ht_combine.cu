@@ -8,6 +8,7 @@
 #include "kernels/ht_combine_serve.cuh"
 #include "kernels/ht_combine_source.cuh"
 #include "kernels/kernels.h"
+#include "kernels/nic.cuh"
 
 SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
 {
@@ -90,6 +91,9 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
 
 SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
 {
+    if (nic_role(args.group, SWL_OP_COMBINE))
+        return;
+
     const struct combine_block b = combine_block_of(&args);
     const struct warp_job job = warp_job_of(&args.roles);
     struct copier copier;

@@ -8,6 +8,7 @@
 #include "kernels/ht_dispatch_local.cuh"
 #include "kernels/ht_dispatch_send.cuh"
 #include "kernels/kernels.h"
+#include "kernels/nic.cuh"
 
 SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *a)
 {
@@ -89,6 +90,9 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
 
 SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
 {
+    if (nic_role(args.group, SWL_OP_DISPATCH))
+        return;
+
     const struct dispatch_block b = dispatch_block_of(&args);
     const struct warp_job job = warp_job_of(&args.roles);
     struct copier copier;

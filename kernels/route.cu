@@ -3,6 +3,7 @@
  * All blocks count, place and finish the rows of their tokens; block 0 also talks to the other ranks.
  * Cost grows with the own tokens, the ranks and the experts. docs/protocol.md §1 has the steps. */
 #include "kernels/kernels.h"
+#include "kernels/nic.cuh"
 #include "kernels/route_exchange.cuh"
 #include "kernels/route_local.cuh"
 #include "kernels/route_result.cuh"
@@ -67,6 +68,9 @@ SWL_DEV bool route_steps(const struct route_block *b)
 
 SWL_KERNEL void swl_route_kernel(struct swl_route_args args)
 {
+    if (nic_role(args.group, SWL_OP_UPDATE))
+        return;
+
     const struct route_block b = route_block_of(&args);
     const uint32_t nselected = b.g->shape.nranks * b.g->shape.nlocal_experts;
 

@@ -51,7 +51,7 @@ SWL_DEV uint32_t warp_prefix(uint32_t value)
 SWL_DEV bool grid_sync(const struct route_block *b, uint32_t number)
 {
     struct swl_state *s = b->g->state;
-    const uint32_t want = number * (uint32_t)block_count();
+    const uint32_t want = number * work_blocks(b->g);
 
     block_sync();
     if (first_thread()) {

@@ -80,7 +80,7 @@ SWL_DEV void route_scan(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t chunks = g->route_blocks * g->route_warps;
-    const uint32_t step = (uint32_t)(warp_count() * block_count());
+    const uint32_t step = (uint32_t)warp_count() * work_blocks(b->g);
 
     for (uint32_t bin = (uint32_t)(block_id() * warp_count() + warp_id()); bin < b->nbins;
          bin += step) {

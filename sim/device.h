@@ -245,11 +245,27 @@ SWL_DEV uint64_t read_doorbell(const uint64_t *p, SIMT_WHERE)
 {
     return simt_read(p, SWL_SCOPE_SYS, file, line);
 }
+template <class T> SWL_DEV T peek_doorbell(const T *p, SIMT_WHERE)
+{
+    T v;
+
+    simt_dev_point();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+    simt_dev_read(p, v, sizeof(T), SWL_SCOPE_SYS, file, line);
+    return v;
+}
 SWL_DEV uint64_t nic_add(uint64_t *p, uint64_t v, SIMT_WHERE)
 {
     simt_dev_point();
-    simt_dev_write(p, SWL_SCOPE_SYS, SIMT_STORE_NIC, file, line);
-    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+    if (simt_dev_write(p, SWL_SCOPE_SYS, SIMT_STORE_NIC, file, line))
+        return __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+SWL_DEV uint64_t nic_cas(uint64_t *p, uint64_t expect, uint64_t desired)
+{
+    simt_dev_point();
+    __atomic_compare_exchange_n(p, &expect, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expect;
 }
 template <class T> SWL_DEV void nic_publish(T *p, simt_value<T> v, SIMT_WHERE)
 {

@@ -301,6 +301,27 @@ cudaError_t swl_gpu_page_close(struct swl_gpu_page *page)
     return note(known ? cudaSuccess : cudaErrorInvalidValue);
 }
 
+cudaError_t swl_gpu_shared_find(const void *ptr, struct swl_gpu_share *share_p, uint64_t *offset_p)
+{
+    simt_heap_block block = {};
+
+    if (!simt_heap_find(ptr, &block) || block.kind != SIMT_HEAP_SHARED)
+        return cudaErrorInvalidValue;
+    share_text text = {share_magic, process_token(), reinterpret_cast<void *>(block.base),
+                       block.bytes};
+    memset(share_p, 0, sizeof(*share_p));
+    memcpy(share_p->bytes, &text, sizeof(text));
+    *offset_p = reinterpret_cast<uintptr_t>(ptr) - block.base;
+    return cudaSuccess;
+}
+
+cudaError_t swl_gpu_peer_access(int device, const void *ptr)
+{
+    (void)device;
+    (void)ptr;
+    return cudaSuccess; /* one address space */
+}
+
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p)
 {
     return cudaStreamCreateWithFlags(stream_p, cudaStreamNonBlocking);

@@ -188,12 +188,15 @@ bool simt_dev_write(const volatile void *word, int scope, int how, const char *f
     }
     if (before.nic && a->warp && how != SIMT_STORE_NIC)
         fault_pair("a lane stores to a word that a NIC adds to", word, before, file, line);
-    if (how == SIMT_STORE_PUBLISH || how == SIMT_STORE_NIC)
+    /* a NIC on an engine writes with its own order, one on blocks as a lane does */
+    if (how == SIMT_STORE_PUBLISH || (how == SIMT_STORE_NIC && !a->warp))
         return true;
     if (a->ordered < scope) {
         Fault f =
             fault_here(how == SIMT_STORE_POST
                            ? "post_to_peer without order_before_publish since the last data store"
+                       : how == SIMT_STORE_NIC
+                           ? "nic_add without order_before_publish since the last data store"
                            : "doorbell without order_before_doorbell since the last data store",
                        file, line);
 

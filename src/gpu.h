@@ -63,6 +63,10 @@ const char *swl_gpu_shared_how(const struct swl_gpu_share *share);
  * cudaErrorNotPermitted. */
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p);
 cudaError_t swl_gpu_shared_unmap(void *ptr);
+/* The share of the own allocation around ptr, and ptr's offset in it; cudaErrorInvalidValue: none. */
+cudaError_t swl_gpu_shared_find(const void *ptr, struct swl_gpu_share *share_p, uint64_t *offset_p);
+/* Let kernels of `device` reach memory of this process that is not shared (plain or pinned). */
+cudaError_t swl_gpu_peer_access(int device, const void *ptr);
 
 /* One small piece of pinned host memory that all ranks of a host reach, mapped into every device at
  * the same address, in every process at its own. Zeroed. Stays valid for whoever has it open. */

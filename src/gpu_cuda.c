@@ -231,6 +231,29 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
     return cudaSuccess;
 }
 
+cudaError_t swl_gpu_peer_access(int device, const void *ptr)
+{
+    struct cudaPointerAttributes at;
+    int before, can = 0;
+    cudaError_t error = taken(cudaPointerGetAttributes(&at, ptr));
+
+    if (error != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
+        return error != cudaSuccess ? error : cudaErrorInvalidValue;
+    if (at.type == cudaMemoryTypeHost || at.device == device)
+        return cudaSuccess;
+    error = taken(cudaDeviceCanAccessPeer(&can, device, at.device));
+    if (error != cudaSuccess || !can)
+        return error != cudaSuccess ? error : cudaErrorPeerAccessUnsupported;
+    error = taken(cudaGetDevice(&before));
+    if (error == cudaSuccess)
+        error = taken(cudaSetDevice(device));
+    if (error != cudaSuccess)
+        return error;
+    error = taken(cudaDeviceEnablePeerAccess(at.device, 0));
+    (void)cudaSetDevice(before);
+    return error == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : error;
+}
+
 /* ---- streams and events ---- */
 
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p)

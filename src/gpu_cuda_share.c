@@ -426,3 +426,21 @@ cudaError_t swl_gpu_shared_unmap(void *ptr)
 {
     return leave(ptr);
 }
+
+cudaError_t swl_gpu_shared_find(const void *ptr, struct swl_gpu_share *share_p, uint64_t *offset_p)
+{
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
+    cudaError_t error = cudaErrorInvalidValue;
+
+    pthread_mutex_lock(&table_lock);
+    for (struct mapping *m = table; m; m = m->next)
+        if (m->ticket.process == swl_gpu_process_id() && at >= m->at && at - m->at < m->bytes) {
+            memset(share_p, 0, sizeof(*share_p));
+            memcpy(share_p->bytes, &m->ticket, sizeof(m->ticket));
+            *offset_p = at - m->at;
+            error = cudaSuccess;
+            break;
+        }
+    pthread_mutex_unlock(&table_lock);
+    return error;
+}

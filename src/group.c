@@ -45,7 +45,7 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
                               cudaStream_t stream)
 {
     const struct swl_gpu_grid grid = {
-        .blocks = (int)plan->blocks,
+        .blocks = (int)(plan->blocks + group->plan.nic_blocks),
         .threads = (int)plan->threads,
         .shared_bytes = plan->shared_bytes,
     };
@@ -114,6 +114,9 @@ ncclResult_t swl_group_query(struct ncclEpGroup *group, int key, uint64_t *value
         return ncclSuccess;
     case SWIMLANE_QUERY_SMS:
         *value_p = group->plan.nsms;
+        return ncclSuccess;
+    case SWIMLANE_QUERY_NIC_SMS:
+        *value_p = group->plan.nic_blocks;
         return ncclSuccess;
     case SWIMLANE_QUERY_TIMEOUT_NS:
         *value_p = group->timeout_ns;

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "transport/rdma.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->channel_hint = c->nchannels;
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
+    facts->nic_blocks = swl_rdma_blocks(o->soft_executor, o->soft_blocks);
     return ncclSuccess;
 }
 

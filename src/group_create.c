@@ -151,6 +151,10 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .window_bytes = g->plan.at.bytes,
         .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
+        .soft_link = g->options.soft_link,
+        .soft_faults = g->options.soft_faults,
+        .soft_executor = g->options.soft_executor,
+        .gpu_blocks = g->plan.nic_blocks,
         .first_index = s->start_low,
         .allgather = swl_bootstrap_allgather,
         .context = &g->boot,
@@ -256,10 +260,10 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     }
     swl_log(SWL_LEVEL_INFO,
             "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
-            " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs, window of %" PRIu64
-            " bytes, shared by %s",
+            " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs and %" PRIu32
+            " of the NIC, window of %" PRIu64 " bytes, shared by %s",
             info.nranks, g->topology.nnodes, g->plan.shape.nchannels, g->plan.shape.nrings,
-            g->plan.shape.ring_slots, g->plan.nsms, g->plan.at.bytes,
+            g->plan.shape.ring_slots, g->plan.nsms, g->plan.nic_blocks, g->plan.at.bytes,
             swl_gpu_shared_how(&g->window.share));
     *group_p = g;
     return ncclSuccess;

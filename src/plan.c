@@ -68,22 +68,24 @@ static uint32_t least_hint(const struct swl_rank_facts *facts, uint32_t nranks, 
 }
 
 /* SMs for rank r: its cap, and no more than its even part of a device that ranks of one process
- * share, since all blocks of all of them must be resident together. */
-static ncclResult_t sms_of(const struct swl_rank_facts *facts, uint32_t nranks, uint32_t r,
-                           uint32_t *sms_p)
+ * share, since all blocks of all of them must be resident together, those of NICs too. */
+static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_shape *s,
+                           uint32_t r, uint32_t *sms_p)
 {
     const struct swl_rank_facts *own = &facts[r];
-    uint32_t sharing = 1;
+    const uint32_t nranks = s->nranks, nic = s->nnodes > 1 ? own->nic_blocks : 0;
+    uint32_t sharing = 1, part;
 
     for (uint32_t i = 0; i < nranks; i++)
         sharing += i != r && facts[i].process == own->process &&
                    memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
-    *sms_p = (uint32_t)swl_min_u64(own->sm_cap, own->nsms / sharing);
+    part = own->nsms / sharing;
+    *sms_p = (uint32_t)swl_min_u64(own->sm_cap, part > nic ? part - nic : 0);
     if (*sms_p == 0)
         return swl_fail(ncclInvalidUsage,
                         "%" PRIu32 " ranks share the device of rank %" PRIu32 ", which has %" PRIu32
-                        " SMs; each rank needs at least one",
-                        sharing, r, own->nsms);
+                        " SMs; each rank needs at least one, and %" PRIu32 " for its software NIC",
+                        sharing, r, own->nsms, nic);
     return ncclSuccess;
 }
 
@@ -109,7 +111,7 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
     uint32_t channels = UINT32_MAX, hint, sms = 0;
 
     for (uint32_t r = 0; r < s->nranks; r++) {
-        SWL_TRY(sms_of(facts, s->nranks, r, &sms));
+        SWL_TRY(sms_of(facts, s, r, &sms));
         channels = (uint32_t)swl_min_u64(channels, sms / 2);
         if (r == s->rank)
             *own_sms_p = sms;
@@ -257,6 +259,7 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
     SWL_TRY(plan_kernel(&p.dispatch, &p, dispatch, halves, shared));
     SWL_TRY(plan_kernel(&p.combine, &p, combine, halves, shared));
     p.nsms = p.dispatch.blocks > p.route.blocks ? p.dispatch.blocks : p.route.blocks;
+    p.nic_blocks = nodes ? facts[rank].nic_blocks : 0;
     *plan = p;
     return ncclSuccess;
 }

@@ -36,6 +36,7 @@ struct swl_rank_facts {
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */
     uint32_t channel_hint, qp_hint, chunk_hint;
+    uint32_t nic_blocks; /* that run the rank's software NIC, if there are several nodes */
 };
 
 /* What is equal on all ranks after the agreement. */
@@ -59,7 +60,8 @@ struct swl_plan {
     struct swl_window at;
     struct swl_plan_kernel route, dispatch, combine;
     uint32_t rings_per_block;
-    uint32_t nsms; /* most SMs that one of our kernels takes on this rank */
+    uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */
+    uint32_t nic_blocks; /* ... beside these, which run the software NIC */
 };
 
 /* Facts of all ranks, [topology->nranks]. */

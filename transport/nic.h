@@ -6,6 +6,8 @@
 #ifndef SWL_NIC_H
 #define SWL_NIC_H
 
+#include "src/base/options.h"
+#include "transport/nic_kinds.h"
 #include "transport/qp_view.h"
 
 #include <nccl.h>
@@ -17,6 +19,15 @@ extern "C" {
 #endif
 
 struct swl_nic_ops;
+struct soft_port; /* transport/soft/port.h */
+
+/* Who runs a software NIC: SWIMLANE_SOFT_EXECUTOR. */
+enum swl_soft_executor {
+    SWL_SOFT_AUTO,   /* the emulator: engine; GPUs: blocks */
+    SWL_SOFT_BLOCKS, /* blocks appended to every calling kernel */
+    SWL_SOFT_THREAD, /* a thread of this process, queues in pinned host memory */
+    SWL_SOFT_ENGINE, /* a fiber of the emulator */
+};
 
 /* First member of every driver's NIC. */
 struct swl_nic {
@@ -27,11 +38,13 @@ struct swl_nic_config {
     uint32_t rank;
     int device;
     uint32_t max_qps;
-    uint32_t depth;          /* entries of a send queue, power of two, 2 … 32768 */
-    uint64_t first_index;    /* index of the first entry; 0 unless a test looks at wrapping */
-    uint64_t timeout_ns;     /* bound of every operation that waits */
-    const char *soft_link;   /* SWIMLANE_SOFT_LINK, NULL or "" = no link model */
-    const char *soft_faults; /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
+    uint32_t depth;       /* entries of a send queue, power of two, 2 … 32768 */
+    uint64_t first_index; /* index of the first entry; 0 unless a test looks at wrapping */
+    uint64_t timeout_ns;  /* bound of every operation that waits */
+    struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK, 0 = no link model */
+    const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
+    uint32_t soft_executor;          /* enum swl_soft_executor */
+    uint32_t gpu_blocks;             /* blocks of every calling kernel that will run the NIC */
 };
 
 struct swl_nic_caps {
@@ -40,16 +53,8 @@ struct swl_nic_caps {
     uint32_t max_qps;
     uint32_t gpu_blocks; /* blocks the NIC needs in the grid of every calling kernel */
     uint64_t max_region_bytes;
-    uint64_t device_bytes; /* device memory this NIC holds */
-};
-
-/* Who may do what with a region. Signals are strict; payload is relaxed and takes no adds. */
-enum swl_nic_access {
-    SWL_NIC_LOCAL_WRITE = 1,
-    SWL_NIC_REMOTE_WRITE = 2,
-    SWL_NIC_REMOTE_READ = 4,
-    SWL_NIC_REMOTE_ADD = 8,
-    SWL_NIC_RELAXED = 16, /* writes may be ordered freely; excludes REMOTE_ADD */
+    uint64_t device_bytes;      /* device memory this NIC holds */
+    struct soft_port *gpu_port; /* what those blocks serve, device memory; NULL without them */
 };
 
 struct swl_nic_region {
@@ -59,10 +64,8 @@ struct swl_nic_region {
 
 /* Address of a queue pair: opaque to everybody but the same kind of NIC, sent by value. */
 struct swl_nic_address {
-    uint8_t bytes[64];
+    uint8_t bytes[128];
 };
-
-enum swl_nic_qp_state { SWL_NIC_QP_INIT, SWL_NIC_QP_READY, SWL_NIC_QP_ERROR };
 
 struct swl_nic_qp_status {
     enum swl_nic_qp_state state;

@@ -56,6 +56,11 @@ static const struct swl_nic_ops *choose(void)
     return swl_soft_ops();
 }
 
+uint32_t swl_rdma_blocks(uint32_t soft_executor, uint32_t soft_blocks)
+{
+    return swl_soft_blocks(soft_executor, soft_blocks);
+}
+
 static ncclResult_t check(const struct swl_rdma_config *c)
 {
     if (c->nlinks == 0)
@@ -78,8 +83,6 @@ static ncclResult_t check(const struct swl_rdma_config *c)
 
 static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    const char *link = c->soft_link ? c->soft_link : getenv("SWIMLANE_SOFT_LINK");
-    const char *faults = c->soft_faults ? c->soft_faults : getenv("SWIMLANE_SOFT_FAULTS");
     struct swl_nic_config config = {
         .rank = c->rank,
         .device = c->device,
@@ -87,8 +90,10 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .depth = c->queue_depth ? c->queue_depth : RDMA_DEPTH,
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
-        .soft_link = link,
-        .soft_faults = faults,
+        .soft_link = c->soft_link,
+        .soft_faults = c->soft_faults,
+        .soft_executor = c->soft_executor,
+        .gpu_blocks = c->gpu_blocks,
     };
 
     return choose()->create(&r->nic, &config);
@@ -131,6 +136,7 @@ static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
     r->nic->ops->caps(r->nic, &caps);
     strncpy(r->name, caps.name, sizeof(r->name) - 1);
     r->view.nic_blocks = caps.gpu_blocks;
+    r->view.nic = caps.gpu_port;
     SWL_TRY(register_memory(r, c));
     for (uint32_t i = 0; i < c->nlinks; i++) {
         uint32_t qp;

@@ -5,6 +5,7 @@
 #ifndef SWL_RDMA_H
 #define SWL_RDMA_H
 
+#include "src/base/options.h"
 #include "transport/rdma_view.h"
 #include <nccl.h>
 #include <stddef.h>
@@ -31,9 +32,11 @@ struct swl_rdma_config {
     uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
     uint64_t timeout_ns;
-    const char *soft_link;   /* SWIMLANE_SOFT_LINK; NULL = read the variable */
-    const char *soft_faults; /* SWIMLANE_SOFT_FAULTS; NULL = read the variable */
-    uint64_t first_index;    /* test: first index of every queue, 0 otherwise */
+    struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK; 0 = none */
+    const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS; NULL or "" = none */
+    uint32_t soft_executor;          /* SWIMLANE_SOFT_EXECUTOR, enum swl_soft_executor */
+    uint32_t gpu_blocks;             /* of every kernel, by swl_rdma_blocks on this rank */
+    uint64_t first_index;            /* test: first index of every queue, 0 otherwise */
     /* collective exchange among all ranks, provided by the group's bootstrap */
     ncclResult_t (*allgather)(void *context, const void *mine, void *all, size_t bytes_each);
     void *context;
@@ -43,6 +46,9 @@ struct swl_rdma;
 
 /* Bytes of device memory for the tables that kernels read. */
 uint64_t swl_rdma_table_bytes(uint32_t nlinks);
+/* Blocks that every kernel of a group of several nodes needs for the NIC, by the options of the two
+ * last names; 0: the NIC needs none. */
+uint32_t swl_rdma_blocks(uint32_t soft_executor, uint32_t soft_blocks);
 /* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
 /* Local. NULL is a no-op. No work of the group may be running. */

@@ -3,7 +3,8 @@
 
 #include <stdint.h>
 
-struct swl_qp; /* transport/qp_view.h: device view of a queue pair */
+struct swl_qp;    /* transport/qp_view.h: device view of a queue pair */
+struct soft_port; /* transport/soft/port.h */
 
 /* Remote memory of a link's peer, as the device sees it. Index = link index. */
 struct swl_rdma_remote {
@@ -21,5 +22,6 @@ struct swl_rdma_view {
     const struct swl_rdma_remote *remotes; /* [nlinks] */
     uint32_t signal_lkey, payload_lkey;    /* own window */
     uint32_t nlinks;
-    uint32_t nic_blocks; /* blocks a software NIC on the GPU adds to a grid; 0 here */
+    uint32_t nic_blocks;   /* last blocks of every grid, which run the software NIC; 0 = none do */
+    struct soft_port *nic; /* what they serve */
 };

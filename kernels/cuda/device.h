@@ -464,8 +464,14 @@ SWL_DEV uint64_t read_doorbell(const uint64_t *p)
     return read_from_peer(p);
 }
 
+/* Has it moved? Orders nothing: who takes the doorbell reads it again with read_doorbell. */
+PTX_LOAD(peek_doorbell, "relaxed.sys.global", ptx_global)
+
 /* Landed payload is ordered by one fence for the whole batch, hence relaxed here. */
 PTX_ATOMIC(nic_add, "relaxed.sys.global", "add", "u", ptx_global)
+
+/* The time up to which a wire is taken; orders nothing. */
+PTX_CAS(nic_cas, "relaxed.sys.global", ptx_global)
 
 /* Last word of a completion: releases the words before it. */
 PTX_STORE(nic_publish, "release.sys.global", ptx_global)

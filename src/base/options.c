@@ -100,6 +100,18 @@ static bool parse_wire(const char *text, bool *fp32_p)
     return true;
 }
 
+static bool parse_executor(const char *text, uint32_t *executor_p)
+{
+    static const char *const names[] = {"auto", "blocks", "thread", "engine"};
+
+    for (uint32_t i = 0; i < SWL_COUNT_OF(names); i++)
+        if (strcasecmp(text, names[i]) == 0) {
+            *executor_p = i;
+            return true;
+        }
+    return false;
+}
+
 static bool parse_text(const char *text, char *at)
 {
     size_t bytes = strlen(text) + 1;
@@ -125,6 +137,8 @@ static bool parse(const struct swl_option_row *row, const char *text, void *at)
         return parse_link(text, at);
     case SWL_OPTION_wire:
         return parse_wire(text, at);
+    case SWL_OPTION_executor:
+        return parse_executor(text, at);
     case SWL_OPTION_text:
         return parse_text(text, at);
     case SWL_OPTION_note:
@@ -145,6 +159,7 @@ static void set_default(const struct swl_option_row *row, void *at)
         [SWL_OPTION_transports] = sizeof(swl_opt_transports),
         [SWL_OPTION_link] = sizeof(swl_opt_link),
         [SWL_OPTION_wire] = sizeof(swl_opt_wire),
+        [SWL_OPTION_executor] = sizeof(swl_opt_executor),
         [SWL_OPTION_text] = sizeof(swl_opt_text),
         [SWL_OPTION_note] = 0,
     };

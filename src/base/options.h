@@ -36,8 +36,9 @@ typedef uint64_t swl_opt_u64;
 typedef int32_t swl_opt_i32;
 typedef uint32_t swl_opt_transports;
 typedef struct swl_link_model swl_opt_link;
-typedef bool swl_opt_wire;      /* true: fp32 */
-typedef char swl_opt_text[256]; /* "" = not set */
+typedef bool swl_opt_wire;         /* true: fp32 */
+typedef uint32_t swl_opt_executor; /* enum swl_soft_executor of transport/nic.h, in this order */
+typedef char swl_opt_text[256];    /* "" = not set */
 
 struct swl_options {
 #define OPT(field, name, fallback, type, def, min, max, unit, help) swl_opt_##type field;
@@ -52,6 +53,7 @@ enum swl_option_kind {
     SWL_OPTION_transports,
     SWL_OPTION_link,
     SWL_OPTION_wire,
+    SWL_OPTION_executor,
     SWL_OPTION_text,
     SWL_OPTION_note
 };

@@ -256,7 +256,7 @@ TEST(Nic, ModelledLinkDeliversTheSame)
 {
     nic_options o;
 
-    o.link = "400:3";
+    o.link = {400, 3};
     for (uint64_t seed = 0; seed < 4; seed++)
         nic_run(seed, o, exchange);
 }
@@ -309,6 +309,6 @@ TEST(Nic, LinkModelHoldsInVirtualTime)
 {
     nic_options o;
 
-    o.link = "400:3";
+    o.link = {400, 3};
     nic_run(0, o, timing);
 }

@@ -109,7 +109,12 @@ TEST_F(SimtScope, ALaneMustNotStoreToANicWord)
 
     simt_nic_word(&words[1], 16);
     EXPECT_EQ(run(1, 32, [&] { add_to_peer(&words[3], 1); }), 0);
-    EXPECT_EQ(run(1, 32, [&] { nic_add(&words[1], 1); }), 0);
+    EXPECT_EQ(run(1, 32,
+                  [&] {
+                      order_before_publish(SWL_SCOPE_SYS);
+                      nic_add(&words[1], 1);
+                  }),
+              0);
     EXPECT_EQ(run(1, 32, [&] { read_from_nic(&words[1]); }), 0);
     std::string text = report(
         1, 32, [&] { publish_to_peer(&words[2], uint64_t(0)); }, &rc);
@@ -117,6 +122,17 @@ TEST_F(SimtScope, ALaneMustNotStoreToANicWord)
     EXPECT_NE(text.find("a NIC adds to"), std::string::npos) << text;
     simt_forget_memory(words, sizeof(words));
     EXPECT_EQ(run(1, 32, [&] { publish_to_peer(&words[2], uint64_t(0)); }), 0);
+}
+
+TEST_F(SimtScope, AddsOfANicOnBlocksNeedAFence)
+{
+    static uint64_t word;
+    int rc;
+    std::string text = report(
+        1, 32, [&] { nic_add(&word, 1); }, &rc);
+
+    EXPECT_EQ(rc, 1);
+    EXPECT_NE(text.find("nic_add without order_before_publish"), std::string::npos) << text;
 }
 
 TEST_F(SimtScope, PostsNeedAFenceAfterTheLastDataStore)

@@ -9,7 +9,7 @@ rules='
 include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
 src/base       ^(src/base/|src/gpu\.h$)
 src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|rdma)\.h$)
-kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h)$)
+kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
 transport      ^(src/base/|src/gpu\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
 sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
 plugin         ^(plugin/|nccl_ep|swimlane)
@@ -43,7 +43,7 @@ while read -r line; do
 done < <(grep -nE '^ *# *(if|ifdef|ifndef|elif)\b' kernels/*.cu kernels/*.cuh transport/*.cuh 2>/dev/null)
 
 # Shared headers (C and CUDA) include standard headers and each other only.
-for header in kernels/{layout,args,block,fault,launch}.h transport/{wqe,qp_view,rdma_view}.h; do
+for header in kernels/{layout,args,block,fault,launch}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
     [ -f "$header" ] || continue
     while read -r name; do
         case $name in

@@ -28,6 +28,7 @@ static std::string values(const swl_option_row &row)
     case SWL_OPTION_transports:
         return "list";
     case SWL_OPTION_wire:
+    case SWL_OPTION_executor:
         return "word";
     case SWL_OPTION_text:
         return "text";

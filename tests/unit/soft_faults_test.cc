@@ -105,16 +105,3 @@ TEST(SoftFaults, MalformedTextNamesTheClause)
         EXPECT_EQ(at, b.at) << b.text;
     }
 }
-
-TEST(SoftLink, GbpsAndMicroseconds)
-{
-    uint64_t per_mib, latency;
-
-    ASSERT_TRUE(swl_soft_link_parse("400:3", &per_mib, &latency));
-    EXPECT_EQ(per_mib, 20972u);
-    EXPECT_EQ(latency, 3000u);
-    ASSERT_TRUE(swl_soft_link_parse("0.5:0.25", &per_mib, &latency));
-    EXPECT_EQ(latency, 250u);
-    for (const char *bad : {"", "400", "400:", ":3", "0:3", "-1:3", "400:3us", "x:y", "400:-1"})
-        EXPECT_FALSE(swl_soft_link_parse(bad, &per_mib, &latency)) << bad;
-}

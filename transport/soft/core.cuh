@@ -1,7 +1,8 @@
 /* core.cuh: what a software NIC does with a doorbell and a work request: check, look up, place,
  * add, complete. No time, no order, no threads: those belong to the executor that includes it.
  *
- * Layer: transport/soft. `Mem` is the executor's way to touch memory:
+ * Layer: transport/soft. `Mem` is the executor's way to touch memory, SOFT_FN how its functions are
+ * declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
  *   uint32_t key(const uint32_t *)                 sequentially consistent load
@@ -12,28 +13,32 @@
  * Error codes are syndromes, as the hardware reports them. */
 #pragma once
 
-#include "transport/soft/state.h"
+#include "transport/soft/port.h"
+
+#ifndef SOFT_FN
+#    define SOFT_FN static inline
+#endif
 
 /* Between soft_enter and soft_leave no region of the NIC goes away: dereg_mr clears the key, then
  * waits until nobody is inside. */
-template <class Mem> SWL_HD void soft_enter(struct soft_nic *nic)
+template <class Mem> SOFT_FN void soft_enter(struct soft_port *port)
 {
-    Mem::enter(&nic->users);
+    Mem().enter(&port->users);
 }
 
-template <class Mem> SWL_HD void soft_leave(struct soft_nic *nic)
+template <class Mem> SOFT_FN void soft_leave(struct soft_port *port)
 {
-    Mem::leave(&nic->users);
+    Mem().leave(&port->users);
 }
 
 /* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
 template <class Mem>
-SWL_HD uint8_t *soft_reach(const struct soft_nic *nic, uint32_t key, uint64_t address,
-                           uint64_t bytes, uint32_t access)
+SOFT_FN uint8_t *soft_reach(const struct soft_port *port, uint32_t key, uint64_t address,
+                            uint64_t bytes, uint32_t access)
 {
-    const struct soft_region *r = &nic->regions[(key >> 8) & (SOFT_REGIONS - 1)];
+    const struct soft_region *r = &port->regions[(key >> 8) & (SOFT_REGIONS - 1)];
 
-    if (key == 0 || Mem::key(&r->key) != key || r->pd != nic->pd)
+    if (key == 0 || Mem().key(&r->key) != key || r->pd != port->pd)
         return nullptr;
     if ((r->access & access) != access)
         return nullptr;
@@ -44,11 +49,11 @@ SWL_HD uint8_t *soft_reach(const struct soft_nic *nic, uint32_t key, uint64_t ad
 
 /* New producer index after a doorbell; false = it makes no sense (nothing is taken). */
 template <class Mem>
-SWL_HD bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
+SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
 {
     uint64_t depth = 1ull << qp->depth_log2;
     uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
-    uint32_t record = swl_be32(Mem::word(qp->dbr + SWL_DBR_SEND));
+    uint32_t record = swl_be32(Mem().word(qp->dbr + SWL_DBR_SEND));
 
     if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > depth)
         return false;
@@ -60,7 +65,7 @@ SWL_HD bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint64_t *e
 }
 
 /* Shape of an entry: what its kind demands. */
-SWL_HD uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
+SOFT_FN uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
 {
     uint32_t segments = swl_wqe_segments(w);
     uint32_t count = swl_be32(w->word[8]);
@@ -107,17 +112,17 @@ SWL_HD uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
 
 /* Local end of an operation; NULL = not allowed. Inside enter/leave of this NIC. */
 template <class Mem>
-SWL_HD uint8_t *soft_reach_local(const struct soft_nic *nic, const struct soft_op *op)
+SOFT_FN uint8_t *soft_reach_local(const struct soft_port *port, const struct soft_op *op)
 {
     uint32_t access = op->opcode == SWL_WQE_WRITE ? 0 : SWL_NIC_LOCAL_WRITE;
 
-    return soft_reach<Mem>(nic, op->lkey, op->local, op->bytes, access);
+    return soft_reach<Mem>(port, op->lkey, op->local, op->bytes, access);
 }
 
 /* Remote end. Inside enter/leave of the peer. */
 template <class Mem>
-SWL_HD uint8_t *soft_reach_remote(const struct soft_nic *peer, const struct soft_op *op,
-                                  uint32_t *syndrome_p)
+SOFT_FN uint8_t *soft_reach_remote(const struct soft_port *peer, const struct soft_op *op,
+                                   uint32_t *syndrome_p)
 {
     uint32_t access = op->opcode == SWL_WQE_WRITE  ? SWL_NIC_REMOTE_WRITE
                       : op->opcode == SWL_WQE_READ ? SWL_NIC_REMOTE_READ
@@ -137,14 +142,14 @@ SWL_HD uint8_t *soft_reach_remote(const struct soft_nic *peer, const struct soft
 
 /* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
 template <class Mem>
-SWL_HD uint32_t soft_fetch(struct soft_nic *nic, struct soft_qp *qp, uint64_t index,
-                           struct soft_op *op)
+SOFT_FN uint32_t soft_fetch(struct soft_port *port, struct soft_qp *qp, uint64_t index,
+                            struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
     struct swl_wqe w;
     uint32_t flags, syndrome;
 
-    Mem::copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
+    Mem().copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
     flags = swl_wqe_flags(&w);
     op->control = w.word[0];
     op->opcode = swl_wqe_opcode(&w);
@@ -156,15 +161,15 @@ SWL_HD uint32_t soft_fetch(struct soft_nic *nic, struct soft_qp *qp, uint64_t in
     syndrome = soft_decode(&w, op);
     if (syndrome != 0 || op->opcode == SWL_WQE_NOP || op->is_inline)
         return syndrome;
-    soft_enter<Mem>(nic);
-    if (soft_reach_local<Mem>(nic, op) == nullptr)
+    soft_enter<Mem>(port);
+    if (soft_reach_local<Mem>(port, op) == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
-    soft_leave<Mem>(nic);
+    soft_leave<Mem>(port);
     return syndrome;
 }
 
 /* Ask the peer whether it would take the operation. Returns a syndrome. */
-template <class Mem> SWL_HD uint32_t soft_probe(struct soft_nic *peer, const struct soft_op *op)
+template <class Mem> SOFT_FN uint32_t soft_probe(struct soft_port *peer, const struct soft_op *op)
 {
     uint32_t syndrome;
 
@@ -178,68 +183,68 @@ template <class Mem> SWL_HD uint32_t soft_probe(struct soft_nic *peer, const str
 
 /* Place bytes [from, from + bytes) of a WRITE, or all of a READ. Returns a syndrome. */
 template <class Mem>
-SWL_HD uint32_t soft_place(struct soft_nic *nic, struct soft_nic *peer, const struct soft_op *op,
-                           uint64_t from, uint64_t bytes)
+SOFT_FN uint32_t soft_place(struct soft_port *port, struct soft_port *peer,
+                            const struct soft_op *op, uint64_t from, uint64_t bytes)
 {
     uint32_t syndrome;
     uint8_t *far, *near;
 
-    soft_enter<Mem>(nic);
+    soft_enter<Mem>(port);
     soft_enter<Mem>(peer);
     far = soft_reach_remote<Mem>(peer, op, &syndrome);
-    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local<Mem>(nic, op);
+    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local<Mem>(port, op);
     if (syndrome == 0 && near == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && op->opcode == SWL_WQE_WRITE)
-        Mem::copy(far + from, near + from, bytes);
+        Mem().copy(far + from, near + from, bytes);
     else if (syndrome == 0)
-        Mem::copy(near + from, far + from, bytes);
+        Mem().copy(near + from, far + from, bytes);
     soft_leave<Mem>(peer);
-    soft_leave<Mem>(nic);
+    soft_leave<Mem>(port);
     return syndrome;
 }
 
 /* Execute an add; everything earlier of its queue has been placed. Returns a syndrome. */
 template <class Mem>
-SWL_HD uint32_t soft_add(struct soft_nic *nic, struct soft_nic *peer, const struct soft_op *op)
+SOFT_FN uint32_t soft_add(struct soft_port *port, struct soft_port *peer, const struct soft_op *op)
 {
     uint32_t syndrome;
     uint8_t *far, *sink;
 
-    soft_enter<Mem>(nic);
+    soft_enter<Mem>(port);
     soft_enter<Mem>(peer);
     far = soft_reach_remote<Mem>(peer, op, &syndrome);
-    sink = soft_reach_local<Mem>(nic, op);
+    sink = soft_reach_local<Mem>(port, op);
     if (syndrome == 0 && sink == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0) {
-        uint64_t old = Mem::add((uint64_t *)far, op->value);
+        uint64_t old = Mem().add((uint64_t *)far, op->value);
 
-        Mem::copy(sink, &old, sizeof(old));
+        Mem().copy(sink, &old, sizeof(old));
     }
     soft_leave<Mem>(peer);
-    soft_leave<Mem>(nic);
+    soft_leave<Mem>(port);
     return syndrome;
 }
 
 /* False: somebody wrote into the entry's slot before its completion. */
 template <class Mem>
-SWL_HD bool soft_untouched(const struct soft_qp *qp, uint64_t index, const struct soft_op *op)
+SOFT_FN bool soft_untouched(const struct soft_qp *qp, uint64_t index, const struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
 
-    return Mem::word((const uint32_t *)(qp->sq + slot * SWL_WQE_BYTES)) == op->control;
+    return Mem().word((const uint32_t *)(qp->sq + slot * SWL_WQE_BYTES)) == op->control;
 }
 
 /* Write the completion of entry `index`. */
 template <class Mem>
-SWL_HD void soft_complete(const struct soft_qp *qp, uint64_t index, uint32_t opcode,
-                          uint32_t syndrome)
+SOFT_FN void soft_complete(const struct soft_qp *qp, uint64_t index, uint32_t opcode,
+                           uint32_t syndrome)
 {
     struct swl_cqe c;
 
     swl_cqe_make(&c, index, opcode, qp->qpn, syndrome);
-    Mem::publish(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
-    Mem::publish(qp->cq + SWL_CQE_QPN_WORD, c.word[SWL_CQE_QPN_WORD]);
-    Mem::publish(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+    Mem().publish(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
+    Mem().publish(qp->cq + SWL_CQE_QPN_WORD, c.word[SWL_CQE_QPN_WORD]);
+    Mem().publish(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
 }

@@ -117,17 +117,20 @@ void push(struct engine *e, const struct soft_qp *qp, uint64_t time_ns, uint32_t
 uint64_t arrival(struct engine *e, const struct soft_qp *qp, uint64_t ready, uint64_t bytes)
 {
     struct soft_nic *nic = e->nic;
-    struct soft_nic *peer = qp->peer;
-    uint64_t wire = (bytes + header_bytes) * nic->link.ns_per_mib >> 20;
-    uint64_t begin = swl_soft_faults_clear(&nic->faults, qp->link, ready + nic->faults.delay_ns);
+    struct soft_port *peer = qp->far_live;
+    uint64_t wire = (bytes + header_bytes) * nic->port->link.ns_per_mib >> 20;
+    uint64_t begin =
+        swl_soft_faults_clear(&nic->port->faults, qp->link, ready + nic->port->faults.delay_ns);
     uint64_t arrive, old;
 
-    if (nic->link.ns_per_mib) {
-        begin = swl_soft_faults_clear(&nic->faults, qp->link, later(begin, nic->egress_ns));
-        nic->egress_ns = begin + wire;
+    if (nic->port->link.ns_per_mib) {
+        begin =
+            swl_soft_faults_clear(&nic->port->faults, qp->link, later(begin, nic->port->egress_ns));
+        nic->port->egress_ns = begin + wire;
     }
-    begin += nic->link.latency_ns + dice(e, nic->link.jitter_ns + nic->faults.jitter_ns);
-    if (nic->link.ns_per_mib == 0)
+    begin += nic->port->link.latency_ns +
+             dice(e, nic->port->link.jitter_ns + nic->port->faults.jitter_ns);
+    if (nic->port->link.ns_per_mib == 0)
         return begin;
     /* the wire into the peer is shared by all that send to it */
     old = __atomic_load_n(&peer->ingress_ns, __ATOMIC_RELAXED);
@@ -143,11 +146,12 @@ void plan_pieces(struct engine *e, const struct soft_qp *qp, uint64_t index, str
                  uint64_t now)
 {
     const struct soft_nic *nic = e->nic;
-    uint64_t window = nic->link.latency_ns + nic->link.jitter_ns + nic->faults.jitter_ns;
+    uint64_t window =
+        nic->port->link.latency_ns + nic->port->link.jitter_ns + nic->port->faults.jitter_ns;
     uint32_t n = 1;
     uint32_t from = 0;
 
-    if (nic->faults.reorder && op->bytes >= 256)
+    if (nic->port->faults.reorder && op->bytes >= 256)
         n += static_cast<uint32_t>(dice(e, pieces_max - 1));
     op->pieces = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -157,7 +161,7 @@ void plan_pieces(struct engine *e, const struct soft_qp *qp, uint64_t index, str
         uint64_t when = qp->order_ns;
         struct soft_event event;
 
-        if (nic->faults.reorder)
+        if (nic->port->faults.reorder)
             when = later(now, (when - dice(e, window < when ? window : when)) & ~(tick_ns - 1));
         event = {when, 0, index, SOFT_EVENT_PIECE, qp->link, qp->epoch, from, to - from};
         if (!soft_events_push(&e->events, event))
@@ -168,11 +172,12 @@ void plan_pieces(struct engine *e, const struct soft_qp *qp, uint64_t index, str
 
 bool peer_answers(const struct soft_qp *qp, uint64_t now)
 {
-    struct soft_nic *peer = qp->peer;
+    struct soft_port *peer = qp->far_live;
 
     return !__atomic_load_n(&peer->dead, __ATOMIC_ACQUIRE) &&
            now < __atomic_load_n(&peer->dead_ns, __ATOMIC_ACQUIRE) &&
-           __atomic_load_n(&peer->qps[qp->peer_qp].state, __ATOMIC_ACQUIRE) == SWL_NIC_QP_READY;
+           __atomic_load_n(&soft_qp_at(peer, qp->peer_qp)->state, __ATOMIC_ACQUIRE) ==
+               SWL_NIC_QP_READY;
 }
 
 void fail_at(struct soft_qp *qp, uint64_t index, struct soft_op *op, uint32_t syndrome)
@@ -188,20 +193,20 @@ void take_entry(struct engine *e, struct soft_qp *qp, uint64_t now)
     struct soft_nic *nic = e->nic;
     uint64_t index = qp->fetched++;
     struct soft_op *op = &qp->ops[index & ((1ull << qp->depth_log2) - 1)];
-    uint32_t syndrome = soft_fetch<engine_memory>(nic, qp, index, op);
+    uint32_t syndrome = soft_fetch<engine_memory>(nic->port, qp, index, op);
     uint64_t arrive = now;
 
     op->syndrome = 0;
-    count(&nic->stats.entries, 1);
+    count(&nic->port->stats.entries, 1);
     if (syndrome == 0)
-        syndrome = swl_soft_faults_error(&nic->faults, qp->link, qp->entry_count);
+        syndrome = swl_soft_faults_error(&nic->port->faults, qp->link, qp->entry_count);
     qp->entry_count++;
     if (syndrome == 0 && !peer_answers(qp, now))
         syndrome = SWL_SYNDROME_RETRY;
     if (syndrome == 0)
-        syndrome = soft_probe<engine_memory>(qp->peer, op);
+        syndrome = soft_probe<engine_memory>(qp->far, op);
     if (syndrome == SWL_SYNDROME_RETRY)
-        arrive = now + nic->faults.retry_ns;
+        arrive = now + nic->port->faults.retry_ns;
     else if (syndrome == 0 || syndrome >= SWL_SYNDROME_BAD_RESPONSE)
         arrive = arrival(e, qp, now, syndrome ? 0 : op->bytes);
     qp->order_ns = later(qp->order_ns, arrive);
@@ -211,7 +216,7 @@ void take_entry(struct engine *e, struct soft_qp *qp, uint64_t now)
         plan_pieces(e, qp, index, op, now);
     else
         push(e, qp, qp->order_ns, SOFT_EVENT_EXECUTE, index);
-    qp->ack_ns = later(qp->ack_ns, (qp->order_ns + nic->link.latency_ns) | (tick_ns - 1));
+    qp->ack_ns = later(qp->ack_ns, (qp->order_ns + nic->port->link.latency_ns) | (tick_ns - 1));
     push(e, qp, qp->ack_ns, SOFT_EVENT_COMPLETE, index);
 }
 
@@ -219,7 +224,7 @@ void take_entry(struct engine *e, struct soft_qp *qp, uint64_t now)
 void flush(struct engine *e, struct soft_qp *qp)
 {
     for (; qp->completed != qp->end; qp->completed++) {
-        count(&e->nic->stats.errors, 1);
+        count(&e->nic->port->stats.errors, 1);
         soft_complete<engine_memory>(qp, qp->completed, SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
     }
     qp->fetched = qp->end;
@@ -234,7 +239,7 @@ void enter_error(struct engine *e, struct soft_qp *qp, uint64_t index, uint32_t 
     /* release: pairs with the acquires of query and of the peer's executor */
     __atomic_store_n(&qp->state, SWL_NIC_QP_ERROR, __ATOMIC_RELEASE);
     /* a little later, so that pollers of the one completion can see the cause */
-    push(e, qp, now + e->nic->link.latency_ns, SOFT_EVENT_FLUSH, 0);
+    push(e, qp, now + e->nic->port->link.latency_ns, SOFT_EVENT_FLUSH, 0);
 }
 
 void complete_entry(struct engine *e, struct soft_qp *qp, uint64_t index, uint64_t now)
@@ -243,17 +248,17 @@ void complete_entry(struct engine *e, struct soft_qp *qp, uint64_t index, uint64
     struct soft_op *op = &qp->ops[index & ((1ull << qp->depth_log2) - 1)];
 
     if (op->syndrome == 0 && !soft_untouched<engine_memory>(qp, index, op)) {
-        count(&nic->stats.rewritten, 1);
+        count(&nic->port->stats.rewritten, 1);
         fail_at(qp, index, op, SWL_SYNDROME_LOCAL_OPERATION);
     }
     qp->completed = index + 1;
     if (op->syndrome == 0) {
-        count(&nic->stats.completions, 1);
+        count(&nic->port->stats.completions, 1);
         if (op->signalled)
             soft_complete<engine_memory>(qp, index, op->opcode, 0);
         return;
     }
-    count(&nic->stats.errors, 1);
+    count(&nic->port->stats.errors, 1);
     soft_complete<engine_memory>(qp, index, op->opcode, op->syndrome);
     enter_error(e, qp, index, op->syndrome, now);
 }
@@ -262,16 +267,17 @@ void place_piece(struct engine *e, struct soft_qp *qp, const struct soft_event *
                  struct soft_op *op)
 {
     struct soft_nic *nic = e->nic;
-    uint32_t syndrome = soft_place<engine_memory>(nic, qp->peer, op, event->from, event->bytes);
+    uint32_t syndrome =
+        soft_place<engine_memory>(nic->port, qp->far, op, event->from, event->bytes);
 
     if (syndrome != 0) {
         fail_at(qp, event->index, op, syndrome);
         return;
     }
-    count(&nic->stats.pieces, 1);
-    count(&nic->stats.bytes, event->bytes);
+    count(&nic->port->stats.pieces, 1);
+    count(&nic->port->stats.bytes, event->bytes);
     if (event->index + 1 < qp->newest_piece)
-        count(&nic->stats.reordered, 1);
+        count(&nic->port->stats.reordered, 1);
     else
         qp->newest_piece = event->index + 1;
 }
@@ -282,10 +288,10 @@ void execute(struct engine *e, struct soft_qp *qp, uint64_t index, struct soft_o
     uint32_t syndrome = 0;
 
     if (op->opcode == SWL_WQE_FETCH_ADD) {
-        syndrome = soft_add<engine_memory>(nic, qp->peer, op);
-        count(&nic->stats.adds, syndrome == 0);
+        syndrome = soft_add<engine_memory>(nic->port, qp->far, op);
+        count(&nic->port->stats.adds, syndrome == 0);
     } else if (op->opcode == SWL_WQE_READ) {
-        syndrome = soft_place<engine_memory>(nic, qp->peer, op, 0, op->bytes);
+        syndrome = soft_place<engine_memory>(nic->port, qp->far, op, 0, op->bytes);
     }
     if (syndrome != 0)
         fail_at(qp, index, op, syndrome);
@@ -324,23 +330,23 @@ void take_doorbell(struct engine *e, struct soft_qp *qp, uint64_t value, uint64_
     uint64_t end;
 
     qp->seen = value;
-    count(&nic->stats.doorbells, 1);
-    if (swl_soft_faults_drop(&nic->faults, qp->link, qp->doorbell_count++)) {
-        count(&nic->stats.dropped, 1);
+    count(&nic->port->stats.doorbells, 1);
+    if (swl_soft_faults_drop(&nic->port->faults, qp->link, qp->doorbell_count++)) {
+        count(&nic->port->stats.dropped, 1);
         return;
     }
     if (!soft_accept<engine_memory>(qp, value, &end)) {
-        count(&nic->stats.bad_doorbells, 1);
+        count(&nic->port->stats.bad_doorbells, 1);
         if (qp->state == SWL_NIC_QP_READY) {
             soft_complete<engine_memory>(qp, qp->end, SWL_WQE_NOP, SWL_SYNDROME_LOCAL_OPERATION);
-            count(&nic->stats.errors, 1);
+            count(&nic->port->stats.errors, 1);
             enter_error(e, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION, now);
         }
         return;
     }
     qp->end = end;
     if (qp->state == SWL_NIC_QP_ERROR)
-        push(e, qp, now + nic->link.latency_ns, SOFT_EVENT_FLUSH, 0);
+        push(e, qp, now + nic->port->link.latency_ns, SOFT_EVENT_FLUSH, 0);
     while (qp->state == SWL_NIC_QP_READY && qp->fetched != qp->end && qp->fail_index == UINT64_MAX)
         take_entry(e, qp, now);
 }
@@ -349,8 +355,8 @@ void take_doorbell(struct engine *e, struct soft_qp *qp, uint64_t value, uint64_
 void look(struct engine *e, bool all, uint64_t now)
 {
     struct soft_nic *nic = e->nic;
-    uint32_t nqps = __atomic_load_n(&nic->nqps, __ATOMIC_ACQUIRE);
-    bool dead = swl_soft_faults_dead(&nic->faults, now);
+    uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
+    bool dead = swl_soft_faults_dead(&nic->port->faults, now);
 
     for (uint32_t i = 0; i < nqps; i++) {
         struct soft_qp *qp = &nic->qps[i];
@@ -388,12 +394,12 @@ void obey(struct engine *e, uint64_t now)
 {
     struct soft_nic *nic = e->nic;
     struct soft_faults *faults = __atomic_exchange_n(&nic->new_faults, nullptr, __ATOMIC_ACQ_REL);
-    uint32_t nqps = __atomic_load_n(&nic->nqps, __ATOMIC_ACQUIRE);
+    uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
 
     if (faults != nullptr) {
-        nic->faults = *faults;
+        nic->port->faults = *faults;
         free(faults);
-        e->random = nic->faults.seed;
+        e->random = nic->port->faults.seed;
         for (uint32_t i = 0; i < nqps; i++)
             nic->qps[i].entry_count = nic->qps[i].doorbell_count = 0;
     }
@@ -410,9 +416,10 @@ void obey(struct engine *e, uint64_t now)
         /* release: pairs with the acquire of the waiting host */
         __atomic_store_n(&qp->request, SOFT_REQUEST_NONE, __ATOMIC_RELEASE);
     }
-    for (uint32_t i = 0; i < nic->faults.nrules; i++)
-        if (nic->faults.rules[i].kind == SOFT_RULE_DEAD)
-            __atomic_store_n(&nic->dead_ns, nic->faults.begin_ns + nic->faults.rules[i].first,
+    for (uint32_t i = 0; i < nic->port->faults.nrules; i++)
+        if (nic->port->faults.rules[i].kind == SOFT_RULE_DEAD)
+            __atomic_store_n(&nic->port->dead_ns,
+                             nic->port->faults.begin_ns + nic->port->faults.rules[i].first,
                              __ATOMIC_RELEASE);
 }
 
@@ -420,7 +427,7 @@ void obey(struct engine *e, uint64_t now)
 bool moved(void *arg)
 {
     const struct soft_nic *nic = static_cast<const struct soft_nic *>(arg);
-    uint32_t nqps = __atomic_load_n(&nic->nqps, __ATOMIC_ACQUIRE);
+    uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
 
     if (__atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE) != nic->kicked)
         return true;
@@ -433,7 +440,7 @@ bool moved(void *arg)
 void serve(void *arg)
 {
     struct soft_nic *nic = static_cast<struct soft_nic *>(arg);
-    struct engine e = {nic, {nullptr, 0, 0, 0}, nic->faults.seed, false};
+    struct engine e = {nic, {nullptr, 0, 0, 0}, nic->port->faults.seed, false};
 
     while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !simt_stopping() && !e.broken) {
         uint32_t kick = __atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE);
@@ -448,14 +455,14 @@ void serve(void *arg)
         while (e.events.count && e.events.heap[0].time_ns <= now) {
             struct soft_event event = soft_events_pop(&e.events);
 
-            if (!swl_soft_faults_dead(&nic->faults, now))
+            if (!swl_soft_faults_dead(&nic->port->faults, now))
                 run_event(&e, &event, now);
         }
         next = e.events.count ? e.events.heap[0].time_ns : UINT64_MAX;
         simt_park(SIMT_WHY("soft nic idle", static_cast<int>(nic->rank), 0), moved, nic, next);
     }
     free(e.events.heap);
-    __atomic_store_n(&nic->dead, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&nic->port->dead, 1, __ATOMIC_RELEASE);
     /* release: pairs with the acquire in destroy, which frees our memory */
     __atomic_store_n(&nic->ended, 1, __ATOMIC_RELEASE);
     swl_soft_nic_drop(nic);
@@ -475,8 +482,14 @@ bool equal(void *arg)
 
 } // namespace
 
-const char *swl_soft_executor_missing(void)
+uint32_t swl_soft_executor(uint32_t wish)
 {
+    return wish == SWL_SOFT_AUTO ? static_cast<uint32_t>(SWL_SOFT_ENGINE) : wish;
+}
+
+const char *swl_soft_executor_missing(uint32_t executor)
+{
+    (void)executor;
     return nullptr;
 }
 

@@ -1,5 +1,5 @@
-/* executor.h: who runs a software NIC. One implementation is linked: engine.cc (emulator) or
- * none.c (places without an executor). Layer: transport/soft. */
+/* executor.h: who runs a software NIC in this place. Layer: transport/soft. Implemented by engine.cc
+ * (emulator) or none.c. Blocks of the calling kernel (blocks.cuh) exist everywhere. */
 #pragma once
 
 #include "transport/soft/state.h"
@@ -8,8 +8,10 @@
 extern "C" {
 #endif
 
-/* Why this process cannot run software NICs; NULL = it can. */
-const char *swl_soft_executor_missing(void);
+/* The executor for a wish: what SWL_SOFT_AUTO means here, else the wish itself. */
+uint32_t swl_soft_executor(uint32_t wish);
+/* Why this process cannot run NICs that way; NULL = it can. */
+const char *swl_soft_executor_missing(uint32_t executor);
 /* Start serving nic; it ends after nic->stop was set and sets nic->ended. */
 void swl_soft_executor_start(struct soft_nic *nic);
 /* Block the calling host thread until *word == value; false after timeout_ns. */

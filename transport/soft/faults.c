@@ -1,4 +1,4 @@
-/* faults.c: parser of the software NIC's faults and link model, and the questions it is asked.
+/* faults.c: parser of the software NIC's faults.
  *
  * Layer: transport/soft; pure. */
 #include "transport/soft/faults.h"
@@ -202,66 +202,4 @@ bool swl_soft_faults_parse(struct soft_faults *faults_p, const char *text, uint3
     }
     *faults_p = f;
     return true;
-}
-
-bool swl_soft_link_parse(const char *text, uint64_t *ns_per_mib_p, uint64_t *latency_ns_p)
-{
-    char *end;
-    double gbps = strtod(text, &end);
-    double us;
-
-    if (end == text || *end != ':' || !(gbps > 0) || gbps > 1e6)
-        return false;
-    text = end + 1;
-    us = strtod(text, &end);
-    if (end == text || *end != '\0' || !(us >= 0) || us > 1e6)
-        return false;
-    *ns_per_mib_p = (uint64_t)(8.0 * 1048576.0 / gbps + 0.5);
-    *latency_ns_p = (uint64_t)(us * 1000.0 + 0.5);
-    return true;
-}
-
-static const struct soft_rule *find(const struct soft_faults *f, uint32_t kind, uint32_t link,
-                                    uint64_t n)
-{
-    for (uint32_t i = 0; i < f->nrules; i++) {
-        const struct soft_rule *r = &f->rules[i];
-
-        if (r->kind == kind && (r->link == SOFT_ANY || r->link == link) && n >= r->first &&
-            n <= r->last)
-            return r;
-    }
-    return NULL;
-}
-
-uint32_t swl_soft_faults_error(const struct soft_faults *faults, uint32_t link, uint64_t n)
-{
-    const struct soft_rule *r = find(faults, SOFT_RULE_ERROR, link, n);
-
-    return r ? r->syndrome : 0;
-}
-
-bool swl_soft_faults_drop(const struct soft_faults *faults, uint32_t link, uint64_t n)
-{
-    return find(faults, SOFT_RULE_DROP, link, n) != NULL;
-}
-
-uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint32_t link, uint64_t now)
-{
-    const struct soft_rule *r;
-
-    if (now < faults->begin_ns)
-        return now;
-    while ((r = find(faults, SOFT_RULE_STALL, link, now - faults->begin_ns)) != NULL)
-        now = faults->begin_ns + r->last + 1;
-    return now;
-}
-
-bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t now)
-{
-    for (uint32_t i = 0; i < faults->nrules; i++)
-        if (faults->rules[i].kind == SOFT_RULE_DEAD &&
-            now >= faults->begin_ns + faults->rules[i].first)
-            return true;
-    return false;
 }

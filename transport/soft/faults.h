@@ -1,15 +1,14 @@
-/* faults.h: text of SWIMLANE_SOFT_FAULTS and SWIMLANE_SOFT_LINK -> tables the software NIC asks.
+/* faults.h: text of SWIMLANE_SOFT_FAULTS -> tables the software NIC asks. C
+ * and CUDA; only the host parses.
  *
  * Layer: transport/soft; pure, no memory. docs/testing.md has the grammar. */
 #pragma once
 
+#include "kernels/layout.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define SOFT_RULES_MAX 32
 #define SOFT_ANY       0xffffffffu
@@ -35,21 +34,64 @@ struct soft_faults {
     struct soft_rule rules[SOFT_RULES_MAX];
 };
 
+/* The first rule of this kind for a link whose range holds n, or NULL. */
+SWL_HD const struct soft_rule *swl_soft_faults_find(const struct soft_faults *f, uint32_t kind,
+                                                    uint32_t link, uint64_t n)
+{
+    for (uint32_t i = 0; i < f->nrules; i++) {
+        const struct soft_rule *r = &f->rules[i];
+
+        if (r->kind == kind && (r->link == SOFT_ANY || r->link == link) && n >= r->first &&
+            n <= r->last)
+            return r;
+    }
+    return NULL;
+}
+
+/* The syndrome entry n of a link fails with, 0 = none. */
+SWL_HD uint32_t swl_soft_faults_error(const struct soft_faults *faults, uint32_t link, uint64_t n)
+{
+    const struct soft_rule *r = swl_soft_faults_find(faults, SOFT_RULE_ERROR, link, n);
+
+    return r ? r->syndrome : 0;
+}
+
+/* Doorbell n of a link is ignored. */
+SWL_HD bool swl_soft_faults_drop(const struct soft_faults *faults, uint32_t link, uint64_t n)
+{
+    return swl_soft_faults_find(faults, SOFT_RULE_DROP, link, n) != NULL;
+}
+
+/* First moment at or after `now` at which the link moves. */
+SWL_HD uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint32_t link, uint64_t now)
+{
+    const struct soft_rule *r;
+
+    if (now < faults->begin_ns)
+        return now;
+    while ((r = swl_soft_faults_find(faults, SOFT_RULE_STALL, link, now - faults->begin_ns)) !=
+           NULL)
+        now = faults->begin_ns + r->last + 1;
+    return now;
+}
+
+/* The NIC has stopped for good. */
+SWL_HD bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t now)
+{
+    for (uint32_t i = 0; i < faults->nrules; i++)
+        if (faults->rules[i].kind == SOFT_RULE_DEAD &&
+            now >= faults->begin_ns + faults->rules[i].first)
+            return true;
+    return false;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Rules of `text` that concern this rank. False: *at_p is the offset of the first bad clause. */
 bool swl_soft_faults_parse(struct soft_faults *faults_p, const char *text, uint32_t rank,
                            size_t *at_p);
-
-/* "gbps:us" -> time per MiB and latency. False: malformed. */
-bool swl_soft_link_parse(const char *text, uint64_t *ns_per_mib_p, uint64_t *latency_ns_p);
-
-/* The syndrome entry n of a link fails with, 0 = none. */
-uint32_t swl_soft_faults_error(const struct soft_faults *faults, uint32_t link, uint64_t n);
-/* Doorbell n of a link is ignored. */
-bool swl_soft_faults_drop(const struct soft_faults *faults, uint32_t link, uint64_t n);
-/* First moment at or after `now` at which the link moves. */
-uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint32_t link, uint64_t now);
-/* The NIC has stopped for good. */
-bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t now);
 
 #ifdef __cplusplus
 }

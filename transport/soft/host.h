@@ -4,6 +4,7 @@
 #include "transport/soft/state.h"
 
 #define SOFT_NICS_MAX 8192u
+#define SOFT_BLOCKS   4u    /* built-in, on GPUs */
 #define SOFT_QPS_MAX  4096u /* low bits of a queue pair number */
 
 static inline struct soft_nic *soft_of(struct swl_nic *nic)
@@ -28,6 +29,28 @@ static inline void soft_kick(struct soft_nic *nic)
 
 /* The NIC at a place of the process-wide table, or NULL. */
 struct soft_nic *swl_soft_nic_at(uint32_t id);
+
+/* nic.c: between the host and memory that the executor reaches; blocks the host. */
+ncclResult_t swl_soft_copy(struct soft_nic *nic, void *to, const void *from, size_t bytes);
+/* The shadow of a queue pair, or a part of the port, to the device; nothing for other executors. */
+ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp);
+ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t bytes);
+/* The state of a queue pair as its executor sees it. */
+ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p);
+
+/* far.c: peers of a NIC that blocks run. */
+struct soft_far {
+    struct soft_far *next;
+    uint64_t serial;         /* of the peer */
+    struct soft_port *table; /* device: its regions at the addresses of this device */
+    struct soft_port *live;  /* its own port */
+    void **maps;             /* mapped for it */
+    uint32_t nmaps;
+};
+/* The entry of a peer of this process, made at the first call. */
+ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
+                              struct soft_far **far_p);
+ncclResult_t swl_soft_far_release(struct soft_nic *nic);
 
 /* queue.c: operations of nic.h on queue pairs. */
 ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p);

@@ -1,10 +1,10 @@
 /* nic.c: the host side of the software NIC: life, regions, the process-wide table.
  *
- * Layer: transport/soft, behind nic.h. The creator owns the NIC's device memory. The struct itself
- * is counted: the creator, the executor and every connected queue pair of a peer hold a reference,
- * so that a peer's executor may still ask a destroyed NIC, which then answers nobody.
- * Device memory is written directly: it exists only where an executor exists, and every executor of
- * today shares the host's address space. */
+ * Layer: transport/soft, behind nic.h. The creator owns the NIC's memory. The struct and its host
+ * port are counted: the creator, the executor and every connected queue pair of a peer hold a
+ * reference, so that a peer's executor may still ask a destroyed NIC, which then answers nobody.
+ * Executors of the host and the host share memory. Blocks have port and queues in device memory: the
+ * host changes a shadow and copies the changed part, and reads state back by copies. */
 #include "transport/soft/executor.h"
 #include "transport/soft/host.h"
 
@@ -29,57 +29,157 @@ void swl_soft_nic_drop(struct soft_nic *nic)
 {
     if (__atomic_sub_fetch(&nic->references, 1, __ATOMIC_ACQ_REL) != 0)
         return;
-    for (uint32_t i = 0; i < nic->max_qps; i++)
+    for (uint32_t i = 0; nic->port && i < nic->max_qps; i++)
         free(nic->qps[i].ops);
     free(nic->new_faults);
     free(nic->looked);
-    free(nic->qps);
+    free(nic->port);
     free(nic);
 }
 
-/* Bytes of device memory: one line for each queue pair's record and completion, then queues. */
+/* ---- memory ---- */
+
+static bool by_blocks(const struct soft_nic *nic)
+{
+    return nic->executor == SWL_SOFT_BLOCKS;
+}
+
+/* Bytes of port and queue pairs. */
+static uint64_t port_bytes(uint32_t nqps)
+{
+    return sizeof(struct soft_port) + nqps * (uint64_t)sizeof(struct soft_qp);
+}
+
+/* Bytes of the NIC's memory: one line for each queue pair's record and completion, then queues. */
 static uint64_t layout(struct soft_nic *nic, uintptr_t base)
 {
     uint64_t at = 0;
     uint64_t depth = 1ull << nic->depth_log2;
 
+    if (by_blocks(nic))
+        nic->device_port = (struct soft_port *)(base + swl_take(&at, port_bytes(nic->max_qps)));
     nic->doorbells = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
-    nic->sink = (uint64_t *)(base + swl_take(&at, 64));
+    nic->sink = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
     for (uint32_t i = 0; i < nic->max_qps; i++) {
         struct soft_qp *qp = &nic->qps[i];
 
         qp->cq = (uint32_t *)(base + swl_take(&at, SWL_CQE_BYTES));
         qp->dbr = (uint32_t *)(base + swl_take(&at, 64));
         qp->sq = (uint8_t *)(base + swl_take(&at, depth * SWL_WQE_BYTES));
+        if (by_blocks(nic))
+            qp->due = (struct soft_due *)(base + swl_take(&at, depth * sizeof(struct soft_due)));
         qp->doorbell = &nic->doorbells[i];
     }
     return at;
 }
 
+uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks)
+{
+    if (swl_soft_executor(executor) != SWL_SOFT_BLOCKS)
+        return 0;
+    if (blocks)
+        return blocks;
+    return swl_soft_executor(SWL_SOFT_AUTO) == SWL_SOFT_BLOCKS ? SOFT_BLOCKS : 1;
+}
+
+ncclResult_t swl_soft_copy(struct soft_nic *nic, void *to, const void *from, size_t bytes)
+{
+    if (nic->stream == NULL) {
+        memcpy(to, from, bytes);
+        return ncclSuccess;
+    }
+    SWL_TRY(SWL_CUDA(swl_gpu_copy(to, from, bytes, nic->stream)));
+    return SWL_CUDA(swl_gpu_stream_wait(nic->stream, nic->timeout_ns));
+}
+
+ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp)
+{
+    if (!by_blocks(nic))
+        return ncclSuccess;
+    return swl_soft_copy(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp],
+                         sizeof(nic->qps[qp]));
+}
+
+ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p)
+{
+    if (by_blocks(nic))
+        return swl_soft_copy(nic, state_p, soft_qp_at(nic->device_port, qp), sizeof(*state_p));
+    *state_p = nic->qps[qp];
+    return ncclSuccess;
+}
+
+ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t bytes)
+{
+    const size_t at = (size_t)((const char *)part - (const char *)nic->port);
+
+    if (!by_blocks(nic))
+        return ncclSuccess;
+    return swl_soft_copy(nic, (char *)nic->device_port + at, part, bytes);
+}
+
+/* Queues where the executor reaches them, zeroed. */
+static ncclResult_t open_memory(struct soft_nic *nic)
+{
+    cudaStream_t stream = NULL;
+
+    nic->memory_bytes = layout(nic, 0);
+    if (nic->executor == SWL_SOFT_THREAD)
+        SWL_TRY(SWL_CUDA(swl_gpu_host_malloc((void **)&nic->memory, nic->memory_bytes)));
+    else if (by_blocks(nic))
+        SWL_TRY(
+            SWL_CUDA(swl_gpu_shared_malloc((void **)&nic->memory, nic->memory_bytes, &nic->share)));
+    else
+        SWL_TRY(SWL_CUDA(swl_gpu_malloc((void **)&nic->memory, nic->memory_bytes)));
+    (void)layout(nic, (uintptr_t)nic->memory);
+    if (!by_blocks(nic)) {
+        memset(nic->memory, 0, nic->memory_bytes);
+        return ncclSuccess;
+    }
+    SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
+    nic->stream = stream;
+    return swl_soft_push_port(nic, nic->port, sizeof(*nic->port));
+}
+
+static ncclResult_t close_memory(struct soft_nic *nic)
+{
+    ncclResult_t rc = ncclSuccess, next = ncclSuccess;
+
+    if (nic->stream)
+        rc = SWL_CUDA(swl_gpu_stream_destroy(nic->stream));
+    nic->stream = NULL;
+    if (nic->executor == SWL_SOFT_THREAD)
+        next = SWL_CUDA(swl_gpu_host_free(nic->memory));
+    else if (by_blocks(nic))
+        next = nic->memory ? SWL_CUDA(swl_gpu_shared_free(nic->memory)) : ncclSuccess;
+    else
+        next = SWL_CUDA(swl_gpu_free(nic->memory));
+    nic->memory = NULL;
+    return rc != ncclSuccess ? rc : next;
+}
+
+/* ---- creation ---- */
+
 static void settings(struct soft_nic *nic, const struct swl_nic_config *config)
 {
-    const char *link = config->soft_link ? config->soft_link : "";
     const char *faults = config->soft_faults ? config->soft_faults : "";
+    const struct swl_link_model *link = &config->soft_link;
+    struct soft_port *port = nic->port;
     size_t at = 0;
 
-    nic->link.latency_ns = 1000;
-    nic->link.jitter_ns = 1000;
-    if (*link != '\0') {
-        if (swl_soft_link_parse(link, &nic->link.ns_per_mib, &nic->link.latency_ns))
-            nic->link.jitter_ns = 0;
-        else
-            swl_log(
-                SWL_LEVEL_WARN,
-                "rank %u nic: SWIMLANE_SOFT_LINK '%s' is not gbps:us, e.g. 400:3; no link model",
-                nic->rank, link);
+    if (link->gbps > 0) {
+        port->link.ns_per_mib = (uint64_t)(8.0 * 1048576.0 / link->gbps + 0.5);
+        port->link.latency_ns = (uint64_t)(link->us * 1000.0 + 0.5);
+    } else if (!by_blocks(nic)) { /* those take the time they take */
+        port->link.latency_ns = port->link.jitter_ns = 1000;
     }
-    if (!swl_soft_faults_parse(&nic->faults, faults, nic->rank, &at)) {
+    if (!swl_soft_faults_parse(&port->faults, faults, nic->rank, &at)) {
         swl_log(SWL_LEVEL_WARN, "rank %u nic: SWIMLANE_SOFT_FAULTS is malformed at '%s'; no faults",
                 nic->rank, faults + at);
-        (void)swl_soft_faults_parse(&nic->faults, "", nic->rank, &at);
+        (void)swl_soft_faults_parse(&port->faults, "", nic->rank, &at);
     }
-    nic->faults.begin_ns = swl_gpu_now_ns();
-    nic->dead_ns = UINT64_MAX;
+    /* blocks put their own clock here when they first look */
+    port->faults.begin_ns = by_blocks(nic) ? 0 : swl_gpu_now_ns();
+    port->dead_ns = UINT64_MAX;
 }
 
 static bool enroll(struct soft_nic *nic)
@@ -101,19 +201,21 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
                                 struct swl_nic_region *region_p);
 
 /* NULL: no memory. */
-static struct soft_nic *soft_alloc(uint32_t nqps, uint32_t depth)
+static struct soft_nic *soft_alloc(uint32_t nqps, uint32_t depth, uint32_t executor)
 {
     struct soft_nic *nic = calloc(1, sizeof(*nic));
 
     if (nic == NULL)
         return NULL;
     nic->references = 1;
-    nic->qps = calloc(nqps, sizeof(*nic->qps));
-    nic->looked = calloc(nqps, sizeof(*nic->looked));
-    if (nic->qps == NULL || nic->looked == NULL)
-        goto undo_nic;
     nic->max_qps = nqps;
-    for (uint32_t i = 0; i < nqps; i++) {
+    nic->executor = executor;
+    nic->port = calloc(1, port_bytes(nqps));
+    nic->looked = calloc(nqps, sizeof(*nic->looked));
+    if (nic->port == NULL || nic->looked == NULL)
+        goto undo_nic;
+    nic->qps = soft_qp_at(nic->port, 0);
+    for (uint32_t i = 0; !by_blocks(nic) && i < nqps; i++) {
         nic->qps[i].ops = calloc(depth, sizeof(struct soft_op));
         if (nic->qps[i].ops == NULL)
             goto undo_nic;
@@ -126,9 +228,14 @@ undo_nic:
 
 static ncclResult_t soft_check(const struct swl_nic_config *config)
 {
-    if (swl_soft_executor_missing())
-        return swl_fail(ncclInvalidUsage, "rank %u nic: %s", config->rank,
-                        swl_soft_executor_missing());
+    const uint32_t executor = swl_soft_executor(config->soft_executor);
+    const char *missing = swl_soft_executor_missing(executor);
+
+    if (missing)
+        return swl_fail(ncclInvalidUsage, "rank %u nic: %s", config->rank, missing);
+    if (executor == SWL_SOFT_BLOCKS && config->gpu_blocks == 0)
+        return swl_fail(ncclInvalidUsage, "rank %u nic: no block of a kernel would run it",
+                        config->rank);
     if (config->max_qps > SOFT_QPS_MAX)
         return swl_fail(ncclInvalidUsage, "rank %u nic: %u queue pairs, at most %u", config->rank,
                         config->max_qps, SOFT_QPS_MAX);
@@ -148,26 +255,24 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     ncclResult_t rc;
 
     SWL_TRY(soft_check(config));
-    nic = soft_alloc(nqps, config->depth);
+    nic = soft_alloc(nqps, config->depth, swl_soft_executor(config->soft_executor));
     if (nic == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
                         config->rank, nqps, config->depth);
     nic->base.ops = swl_soft_ops();
     nic->rank = config->rank;
     nic->device = config->device;
+    nic->blocks = by_blocks(nic) ? config->gpu_blocks : 0;
     nic->depth_log2 = (uint32_t)__builtin_ctz(config->depth);
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
     nic->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
-    nic->pd = (uint32_t)soft_mix(nic->serial) & 0xffffffu;
+    nic->port->pd = (uint32_t)soft_mix(nic->serial) & 0xffffffu;
     settings(nic, config);
-    nic->memory_bytes = layout(nic, 0);
-    rc = SWL_CUDA(swl_gpu_malloc((void **)&nic->memory, nic->memory_bytes));
+    rc = open_memory(nic);
     if (rc != ncclSuccess)
-        goto undo_alloc;
-    memset(nic->memory, 0, nic->memory_bytes);
-    (void)layout(nic, (uintptr_t)nic->memory);
-    rc = soft_reg_mr(&nic->base, nic->sink, 64, SWL_NIC_LOCAL_WRITE, &sink);
+        goto undo_memory;
+    rc = soft_reg_mr(&nic->base, nic->sink, 8ull * nqps, SWL_NIC_LOCAL_WRITE, &sink);
     if (rc != ncclSuccess)
         goto undo_memory;
     nic->sink_key = sink.lkey;
@@ -176,41 +281,52 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
                       config->rank, SOFT_NICS_MAX);
         goto undo_memory;
     }
-    __atomic_add_fetch(&nic->references, 1, __ATOMIC_RELAXED);
-    swl_soft_executor_start(nic);
+    if (!by_blocks(nic)) {
+        __atomic_add_fetch(&nic->references, 1, __ATOMIC_RELAXED);
+        swl_soft_executor_start(nic);
+    }
     *nic_p = &nic->base;
     return ncclSuccess;
 undo_memory:
-    (void)swl_gpu_free(nic->memory);
-undo_alloc:
+    (void)close_memory(nic);
     swl_soft_nic_drop(nic);
     return rc;
+}
+
+/* The executor and all peers are out of this NIC's memory. */
+static ncclResult_t soft_quiet(struct soft_nic *nic)
+{
+    if (by_blocks(nic)) /* no kernel of a connected rank runs any more: the group has agreed */
+        return ncclSuccess;
+    __atomic_store_n(&nic->stop, 1, __ATOMIC_RELEASE);
+    soft_kick(nic);
+    if (!swl_soft_executor_wait("soft nic: end of the executor", &nic->ended, 1, nic->timeout_ns) ||
+        !swl_soft_executor_wait("soft nic: peers inside", &nic->port->users, 0, nic->timeout_ns))
+        return swl_fail(ncclSystemError, "rank %u nic: the software NIC did not end", nic->rank);
+    return ncclSuccess;
 }
 
 static ncclResult_t soft_destroy(struct swl_nic *base)
 {
     struct soft_nic *nic = soft_of(base);
     struct soft_nic *self = nic;
-    ncclResult_t rc;
+    ncclResult_t rc, next;
 
     if (nic == NULL)
         return ncclSuccess;
-    __atomic_store_n(&nic->dead, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&nic->port->dead, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < SOFT_REGIONS; i++)
-        __atomic_store_n(&nic->regions[i].key, 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&nic->port->regions[i].key, 0, __ATOMIC_SEQ_CST);
     __atomic_compare_exchange_n(&table[nic->id], &self, NULL, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_RELAXED);
-    __atomic_store_n(&nic->stop, 1, __ATOMIC_RELEASE);
-    soft_kick(nic);
-    if (!swl_soft_executor_wait("soft nic: end of the executor", &nic->ended, 1, nic->timeout_ns) ||
-        !swl_soft_executor_wait("soft nic: peers inside", &nic->users, 0, nic->timeout_ns))
-        return swl_fail(ncclSystemError, "rank %u nic: the software NIC did not end", nic->rank);
-    for (uint32_t i = 0; i < nic->nqps; i++)
+    SWL_TRY(soft_quiet(nic));
+    for (uint32_t i = 0; i < nic->port->nqps; i++)
         if (nic->qps[i].peer)
             swl_soft_nic_drop(nic->qps[i].peer);
-    rc = SWL_CUDA(swl_gpu_free(nic->memory));
+    rc = swl_soft_far_release(nic);
+    next = close_memory(nic);
     swl_soft_nic_drop(nic);
-    return rc;
+    return rc != ncclSuccess ? rc : next;
 }
 
 static void soft_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
@@ -222,13 +338,19 @@ static void soft_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
     caps_p->max_depth = SWL_WQE_DEPTH_MAX;
     caps_p->max_qps = SOFT_QPS_MAX;
     caps_p->max_region_bytes = UINT64_MAX;
-    caps_p->device_bytes = nic->memory_bytes;
+    caps_p->device_bytes = nic->executor == SWL_SOFT_THREAD ? 0 : nic->memory_bytes;
+    caps_p->gpu_blocks = nic->blocks;
+    caps_p->gpu_port = nic->device_port;
 }
 
 static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,
                                 struct swl_nic_region *region_p)
 {
     struct soft_nic *nic = soft_of(base);
+    enum swl_gpu_place place;
+    struct soft_region *r;
+    size_t allocation_bytes;
+    void *allocation;
     uint32_t tag, slot;
 
     if (ptr == NULL || bytes == 0)
@@ -237,38 +359,44 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
     if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
         return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
                         nic->rank);
+    SWL_TRY(SWL_CUDA(swl_gpu_where(ptr, &place, &allocation, &allocation_bytes)));
     for (slot = 0; slot < SOFT_REGIONS; slot++)
-        if (nic->regions[slot].key == 0)
+        if (nic->port->regions[slot].key == 0)
             break;
     if (slot == SOFT_REGIONS)
         return swl_fail(ncclSystemError, "rank %u nic: more than %u registered regions", nic->rank,
                         SOFT_REGIONS);
-    nic->regions[slot].uses++;
-    tag = (uint32_t)soft_mix(nic->serial << 20 ^ (uint64_t)slot << 10 ^ nic->regions[slot].uses);
-    nic->regions[slot].access = access;
-    nic->regions[slot].pd = nic->pd;
-    nic->regions[slot].address = (uint64_t)(uintptr_t)ptr;
-    nic->regions[slot].bytes = bytes;
-    nic->regions[slot].memory = ptr;
-    region_p->lkey = (tag | 1u << 16) << 16 | slot << 8 | (nic->regions[slot].uses & 0xffu);
+    r = &nic->port->regions[slot];
+    r->uses++;
+    tag = (uint32_t)soft_mix(nic->serial << 20 ^ (uint64_t)slot << 10 ^ r->uses);
+    r->access = access;
+    r->pd = nic->port->pd;
+    r->address = (uint64_t)(uintptr_t)ptr;
+    r->bytes = bytes;
+    r->memory = ptr;
+    r->device = place == SWL_GPU_PLACE_DEVICE;
+    region_p->lkey = (tag | 1u << 16) << 16 | slot << 8 | (r->uses & 0xffu);
     region_p->lkey |= 1u << 31;
     region_p->rkey = region_p->lkey;
-    region_p->address = nic->regions[slot].address;
+    region_p->address = r->address;
     /* release: pairs with Mem::key in soft_reach */
-    __atomic_store_n(&nic->regions[slot].key, region_p->lkey, __ATOMIC_SEQ_CST);
-    return ncclSuccess;
+    __atomic_store_n(&r->key, region_p->lkey, __ATOMIC_SEQ_CST);
+    return swl_soft_push_port(nic, r, sizeof(*r));
 }
 
 static ncclResult_t soft_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region)
 {
     struct soft_nic *nic = soft_of(base);
-    struct soft_region *r = &nic->regions[(region->lkey >> 8) & (SOFT_REGIONS - 1)];
+    struct soft_region *r = &nic->port->regions[(region->lkey >> 8) & (SOFT_REGIONS - 1)];
 
     if (region->lkey == 0 || r->key != region->lkey)
         return swl_fail(ncclInvalidArgument, "rank %u nic: key 0x%08x is not registered", nic->rank,
                         region->lkey);
     __atomic_store_n(&r->key, 0, __ATOMIC_SEQ_CST);
-    if (!swl_soft_executor_wait("soft nic: users of a region", &nic->users, 0, nic->timeout_ns))
+    if (by_blocks(nic))
+        return swl_soft_push_port(nic, r, sizeof(*r));
+    if (!swl_soft_executor_wait("soft nic: users of a region", &nic->port->users, 0,
+                                nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: a region is still in use", nic->rank);
     return ncclSuccess;
 }

@@ -1,9 +1,14 @@
 /* none.c: no executor for software NICs in this place. Layer: transport/soft. */
 #include "transport/soft/executor.h"
 
-const char *swl_soft_executor_missing(void)
+uint32_t swl_soft_executor(uint32_t wish)
 {
-    return "this build runs no software NIC";
+    return wish == SWL_SOFT_AUTO ? SWL_SOFT_BLOCKS : wish;
+}
+
+const char *swl_soft_executor_missing(uint32_t executor)
+{
+    return executor == SWL_SOFT_BLOCKS ? NULL : "SWIMLANE_SOFT_EXECUTOR: only blocks run here";
 }
 
 void swl_soft_executor_start(struct soft_nic *nic)

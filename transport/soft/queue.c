@@ -19,6 +19,7 @@ struct soft_address {
     uint64_t process;
     uint64_t serial; /* of the NIC, so that a place used again is noticed */
     uint32_t qp, qpn;
+    uint32_t executor, pad;
 };
 static_assert(sizeof(struct soft_address) <= sizeof(struct swl_nic_address),
               "the address travels inside the opaque one");
@@ -31,29 +32,41 @@ static struct soft_nic *find(const struct soft_address *a)
     return nic && nic->serial == a->serial ? nic : NULL;
 }
 
+/* First contents of what the poster sees. */
+static ncclResult_t start_memory(struct soft_nic *nic, struct soft_qp *qp)
+{
+    const uint32_t record[2] = {0, swl_dbr_value(qp->first_index)};
+    uint8_t none[SWL_CQE_BYTES];
+
+    memset(none, 0xff, sizeof(none));
+    SWL_TRY(swl_soft_copy(nic, qp->cq, none, sizeof(none)));
+    SWL_TRY(swl_soft_copy(nic, qp->dbr, record, sizeof(record)));
+    return swl_soft_copy(nic, qp->doorbell, &qp->seen, sizeof(qp->seen));
+}
+
 ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p)
 {
     struct soft_nic *nic = soft_of(base);
-    uint32_t i = nic->nqps;
-    struct soft_qp *qp = &nic->qps[i];
+    struct soft_port *port = nic->port;
+    uint32_t i = port->nqps;
+    struct soft_qp *qp;
 
     if (i == nic->max_qps)
         return swl_fail(ncclInvalidUsage, "rank %u nic: more than %u queue pairs", nic->rank,
                         nic->max_qps);
+    qp = &nic->qps[i];
     qp->link = i;
     qp->qpn = ((uint32_t)soft_mix(nic->serial << 16 ^ i) << 12 & 0x7ff000u) | 0x800000u | i;
     qp->depth_log2 = nic->depth_log2;
     qp->first_index = nic->first_index;
-    memset(qp->cq, 0xff, SWL_CQE_BYTES);
-    qp->end = qp->fetched = qp->completed = qp->first_index;
-    qp->fail_index = UINT64_MAX;
-    qp->dbr[SWL_DBR_SEND] = swl_dbr_value(qp->first_index);
-    *qp->doorbell = swl_doorbell_value(qp->first_index, qp->qpn);
-    qp->seen = *qp->doorbell;
-    nic->looked[i] = *qp->doorbell;
+    soft_qp_start(qp);
+    SWL_TRY(start_memory(nic, qp));
+    nic->looked[i] = qp->seen;
     __atomic_store_n(&qp->state, SWL_NIC_QP_INIT, __ATOMIC_RELAXED);
+    SWL_TRY(swl_soft_push_qp(nic, i));
     /* release: pairs with the acquire of the executor */
-    __atomic_store_n(&nic->nqps, i + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&port->nqps, i + 1, __ATOMIC_RELEASE);
+    SWL_TRY(swl_soft_push_port(nic, &port->nqps, sizeof(port->nqps)));
     *qp_p = i;
     return ncclSuccess;
 }
@@ -75,8 +88,24 @@ ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_
     SWL_TRY(soft_process(nic, &a.process));
     a.qp = qp;
     a.qpn = nic->qps[qp].qpn;
+    a.executor = nic->executor;
     memset(address_p, 0, sizeof(*address_p));
     memcpy(address_p->bytes, &a, sizeof(a));
+    return ncclSuccess;
+}
+
+/* The peer's regions and port, as the executor of `nic` reaches them. */
+static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct soft_nic *peer)
+{
+    struct soft_far *far;
+
+    if (nic->executor != SWL_SOFT_BLOCKS) {
+        q->far = q->far_live = peer->port;
+        return ncclSuccess;
+    }
+    SWL_TRY(swl_soft_far_get(nic, peer, &far));
+    q->far = far->table;
+    q->far_live = far->live;
     return ncclSuccess;
 }
 
@@ -103,17 +132,23 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is already connected",
                         nic->rank, q->qpn);
     far = find(&a);
-    if (far == NULL || a.qp >= far->nqps || far->qps[a.qp].qpn != a.qpn)
+    if (far == NULL || a.qp >= far->port->nqps || far->qps[a.qp].qpn != a.qpn)
         return swl_fail(ncclSystemError,
                         "rank %u nic: queue pair 0x%06x: the peer's queue pair 0x%06x is gone",
                         nic->rank, q->qpn, a.qpn);
+    if ((a.executor == SWL_SOFT_BLOCKS) != (nic->executor == SWL_SOFT_BLOCKS))
+        return swl_fail(ncclInvalidUsage,
+                        "rank %u nic: queue pair 0x%06x: SWIMLANE_SOFT_EXECUTOR differs from "
+                        "the peer's",
+                        nic->rank, q->qpn);
+    SWL_TRY(reach_peer(nic, q, far));
     __atomic_add_fetch(&far->references, 1, __ATOMIC_RELAXED);
     q->peer = far;
     q->peer_qp = a.qp;
     /* release: pairs with the acquire of the executors at both ends */
     __atomic_store_n(&q->state, SWL_NIC_QP_READY, __ATOMIC_RELEASE);
     soft_kick(nic);
-    return ncclSuccess;
+    return swl_soft_push_qp(nic, qp);
 }
 
 ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
@@ -126,19 +161,26 @@ ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *vie
     view_p->dbr = q->dbr;
     view_p->doorbell = q->doorbell;
     view_p->cq = q->cq;
-    view_p->sink = (uint64_t)(uintptr_t)nic->sink;
+    view_p->sink = (uint64_t)(uintptr_t)(nic->sink + qp);
     view_p->sink_lkey = nic->sink_key;
     view_p->qpn = q->qpn;
     view_p->depth_log2 = q->depth_log2;
-    view_p->scope = SWL_QP_SCOPE_SYS;
+    /* blocks of this GPU read queue and payload themselves; others read from outside */
+    view_p->scope = nic->executor == SWL_SOFT_BLOCKS ? SWL_QP_SCOPE_GPU : SWL_QP_SCOPE_SYS;
     view_p->reserved = view_p->ready = view_p->rung = view_p->done = q->first_index;
     return ncclSuccess;
 }
 
 ncclResult_t swl_soft_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p)
 {
-    const struct soft_qp *q = &soft_of(base)->qps[qp];
+    struct soft_nic *nic = soft_of(base);
+    const struct soft_qp *q = &nic->qps[qp];
+    struct soft_qp pulled;
 
+    if (nic->executor == SWL_SOFT_BLOCKS) {
+        SWL_TRY(swl_soft_pull_qp(nic, qp, &pulled));
+        q = &pulled;
+    }
     status_p->qpn = q->qpn;
     /* acquire: pairs with the release of the executor when it enters the error state */
     status_p->state = (enum swl_nic_qp_state)__atomic_load_n(&q->state, __ATOMIC_ACQUIRE);
@@ -147,27 +189,54 @@ ncclResult_t swl_soft_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp
     return ncclSuccess;
 }
 
-static ncclResult_t request(struct soft_nic *nic, struct soft_qp *qp, enum soft_request what)
+/* Of a NIC that blocks run, while no kernel does: the host is the executor. */
+static ncclResult_t change(struct soft_nic *nic, uint32_t qp, enum soft_request what)
 {
-    __atomic_store_n(&qp->request, what, __ATOMIC_RELEASE);
+    struct soft_qp *q = &nic->qps[qp];
+    struct swl_cqe c;
+
+    SWL_TRY(swl_soft_pull_qp(nic, qp, q));
+    if (what == SOFT_REQUEST_RESET) {
+        soft_qp_start(q);
+        q->state = SWL_NIC_QP_INIT;
+        SWL_TRY(start_memory(nic, q));
+    } else if (q->state != SWL_NIC_QP_ERROR) {
+        q->state = SWL_NIC_QP_ERROR;
+        q->syndrome = SWL_SYNDROME_FLUSHED;
+        q->bad_index = q->completed;
+        swl_cqe_make(&c, q->completed, SWL_WQE_NOP, q->qpn, SWL_SYNDROME_FLUSHED);
+        SWL_TRY(swl_soft_copy(nic, q->cq, &c, sizeof(c)));
+        q->completed = q->executed = q->fetched = q->end;
+        q->next_ns = q->flush_ns = UINT64_MAX;
+    }
+    return swl_soft_push_qp(nic, qp);
+}
+
+static ncclResult_t request(struct soft_nic *nic, uint32_t qp, enum soft_request what)
+{
+    struct soft_qp *q = &nic->qps[qp];
+
+    if (nic->executor == SWL_SOFT_BLOCKS)
+        return change(nic, qp, what);
+    __atomic_store_n(&q->request, what, __ATOMIC_RELEASE);
     soft_kick(nic);
-    if (!swl_soft_executor_wait("soft nic: request of the host", &qp->request, SOFT_REQUEST_NONE,
+    if (!swl_soft_executor_wait("soft nic: request of the host", &q->request, SOFT_REQUEST_NONE,
                                 nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x did not change state",
-                        nic->rank, qp->qpn);
+                        nic->rank, q->qpn);
     return ncclSuccess;
 }
 
 ncclResult_t swl_soft_to_error(struct swl_nic *base, uint32_t qp)
 {
-    return request(soft_of(base), &soft_of(base)->qps[qp], SOFT_REQUEST_ERROR);
+    return request(soft_of(base), qp, SOFT_REQUEST_ERROR);
 }
 
 ncclResult_t swl_soft_reset(struct swl_nic *base, uint32_t qp)
 {
     struct soft_qp *q = &soft_of(base)->qps[qp];
 
-    SWL_TRY(request(soft_of(base), q, SOFT_REQUEST_RESET));
+    SWL_TRY(request(soft_of(base), qp, SOFT_REQUEST_RESET));
     if (q->peer)
         swl_soft_nic_drop(q->peer);
     q->peer = NULL;

@@ -1,0 +1,32 @@
+/* nic.cuh: blocks at the end of a grid that run the rank's software NIC. Layer: kernels.
+ *
+ * With no such NIC nic_blocks is 0 and no block takes this path. The blocks neither begin nor end the
+ * call: they serve also the recovery, and end last, when everybody else has and nothing is left to send. */
+#pragma once
+
+#include "kernels/call.cuh"
+#include "transport/soft/blocks.cuh"
+
+static_assert(NIC_BOARD_BYTES <= SWL_SCRATCH_BYTES,
+              "every warp has scratch, teams have more warps");
+
+/* All threads of a block. True: it was one of the NIC's and its work is over. */
+SWL_DEV bool nic_role(const struct swl_device_group *g, uint32_t op)
+{
+    const uint32_t block = (uint32_t)block_id() - work_blocks(g);
+    struct block_common *c = block_common_of();
+    struct swl_state *s = g->state;
+
+    if ((uint32_t)block_id() < work_blocks(g))
+        return false;
+    if (first_thread())
+        watch_fill(&c->watch, g, op);
+    block_sync();
+    nic_serve(g->net.nic, block, g->net.nic_blocks, &c->watch, &s->nic_closing,
+              (char *)block_shared() + SWL_COMMON_BYTES);
+    block_sync();
+    /* the last one: the words are zero again for the next kernel */
+    if (first_thread() && add_in_gpu(&s->nic_ticket, 1u) == g->net.nic_blocks - 1)
+        s->nic_closing = s->nic_ticket = 0;
+    return true;
+}
