@@ -392,7 +392,11 @@ static enum bench_parsed check(struct bench_options *o)
         return complain("a rank would have to receive 2^31 rows or more:", "--tokens, --budget");
     const char *error = swl_routing_check(&o->routing, &o->size);
 
-    return error ? complain(error, "") : BENCH_RUN;
+    if (error)
+        return complain(error, "");
+    if (o->id_bytes == 4 && !swl_routing_fits_int32(&o->routing))
+        return complain("an id of the routing file does not fit into int32:", "--ids int32");
+    return BENCH_RUN;
 }
 
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv)

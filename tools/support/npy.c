@@ -99,6 +99,8 @@ static const char *read_data(FILE *file, struct element element, struct swl_npy 
         if (fread(bytes, (size_t)element.bytes, 1, file) != 1)
             return "it ends before its last element";
         npy->data[i] = element_at(bytes, element);
+        if (element.kind == 'u' && npy->data[i] < 0)
+            return "an element does not fit into int64";
     }
     return NULL;
 }

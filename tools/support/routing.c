@@ -39,6 +39,18 @@ const char *swl_routing_check(const struct swl_routing *r, const struct swl_rout
     return NULL;
 }
 
+bool swl_routing_fits_int32(const struct swl_routing *r)
+{
+    const struct swl_npy *npy = &r->file;
+
+    if (r->kind != SWL_ROUTING_FILE)
+        return true;
+    for (size_t i = 0, n = file_rows(npy) * npy->shape[npy->ndim - 1]; i < n; i++)
+        if (npy->data[i] < INT32_MIN || npy->data[i] > INT32_MAX)
+            return false;
+    return true;
+}
+
 int swl_routing_tokens(const struct swl_routing *r, const struct swl_routing_size *size, int rank,
                        int step)
 {

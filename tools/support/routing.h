@@ -39,6 +39,8 @@ struct swl_routing_size {
 /* NULL, or a sentence saying why this size cannot be had (for a file). */
 const char *swl_routing_check(const struct swl_routing *routing,
                               const struct swl_routing_size *size);
+/* Whether all ids of a file do; shapes that are drawn have no larger ones. */
+bool swl_routing_fits_int32(const struct swl_routing *routing);
 /* Tokens of this rank in this step, at most size->ntokens. */
 int swl_routing_tokens(const struct swl_routing *routing, const struct swl_routing_size *size,
                        int rank, int step);
