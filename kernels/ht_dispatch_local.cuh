@@ -46,6 +46,7 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
             row_copy_begin(rw->copier, b->a->tokens + (uint64_t)token[i + step] * rw->row_bytes,
                            rw->row_bytes);
     }
+    warp_sync(); /* see row_write_publish: no load of a next row has ordered the lanes */
     row_write_publish(rw, &before);
 }
 

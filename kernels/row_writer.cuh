@@ -77,7 +77,9 @@ SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu, uint64
 
 /* All lanes: the row before is complete at its destinations; publish it. release.sys of the lane that
  * issued row and record, after its bulk stores are complete; pairs with the acquire of the tail in
- * ht_dispatch_receive. */
+ * ht_dispatch_receive. The row before may have been published by another lane, and whoever reads the
+ * later tail never saw that one's release: a warp_sync lies between the two (of row_copy_begin, of
+ * forward_slot, or of the caller). */
 SWL_DEV void row_write_publish(const struct row_writer *rw, struct row_target *before)
 {
     const struct swl_device_group *g = rw->g;

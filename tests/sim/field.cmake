@@ -1,6 +1,5 @@
 # Field reports: one test for each, with its number in the name; in both places.
-# Not under TSan: ranks share the oracle of the test and its scratch rows, in turns on one thread.
-if(TARGET swl_bench AND NOT "${SWL_SANITIZE}" STREQUAL thread)
+if(TARGET swl_bench)
     foreach(test counts nodes sizes sums time)
         swl_test(field_${test}_test SOURCES field_${test}_test.cc
                  LIBS ${swl_ranks_comm} swl_bench
@@ -8,7 +7,7 @@ if(TARGET swl_bench AND NOT "${SWL_SANITIZE}" STREQUAL thread)
         swl_one_at_a_time(field_${test}_test)
     endforeach()
 endif()
-if(SWL_PLACE STREQUAL sim AND TARGET swl_bench AND NOT "${SWL_SANITIZE}" STREQUAL thread)
+if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
     foreach(shard RANGE 4) # the long run takes hours
         set(env "GTEST_TOTAL_SHARDS=5;GTEST_SHARD_INDEX=${shard}")
         if(shard EQUAL 0)

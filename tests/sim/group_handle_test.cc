@@ -56,20 +56,19 @@ TEST(Handle, MemSizeIsEqualOnAllRanksAndGrowsWithTopk)
 
 TEST(Handle, MemSizeDependsOnTheGroupsShapeAlone)
 {
-    size_t first = 0;
+    size_t seen[2][2] = {}; /* by repetition and rank */
 
-    for (int repeat = 0; repeat < 2; repeat++)
+    for (size_t repeat = 0; repeat < 2; repeat++)
         on_ranks({2}, [&](swl_rank *rank) {
             ncclEpGroup_t group = create(rank);
             ncclEpHandle_t handle = init(group, 2);
-            const size_t bytes = mem_size(group, 2);
 
-            if (first == 0)
-                first = bytes;
-            EXPECT_EQ(bytes, first);
+            seen[repeat][rank->rank] = mem_size(group, 2);
             EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
             EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
         });
+    for (const size_t *at : {&seen[0][1], &seen[1][0], &seen[1][1]})
+        EXPECT_EQ(*at, seen[0][0]);
 }
 
 TEST(Handle, InitLeavesTheCallersMemoryUntouched)

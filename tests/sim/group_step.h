@@ -55,11 +55,12 @@ struct GroupStep {
     GroupStep(const GroupStep &) = delete;
     GroupStep &operator=(const GroupStep &) = delete;
 
+    /* In the order of the stream: an update before may still read them. */
     void copy_ids()
     {
-        EXPECT_EQ(cudaMemcpy(d_ids, ids.data(), ids.size() * 8, cudaMemcpyHostToDevice),
-                  cudaSuccess);
-        settle();
+        EXPECT_EQ(
+            cudaMemcpyAsync(d_ids, ids.data(), ids.size() * 8, cudaMemcpyHostToDevice, stream),
+            cudaSuccess);
     }
     ncclResult_t enqueue_update()
     {
