@@ -68,6 +68,7 @@ struct bench_options {
     int device_of[BENCH_MAX_RANKS];     /* launched: guessed for the others */
     /* What a launcher said of this process; -1, 0, 0 without one. Local: on its machine. */
     int launched_rank, launched_local, launched_nlocal;
+    bool own_gpus;                     /* the launcher shows each rank one GPU, all different */
     struct swl_link_figures node_link; /* measured, or zero */
 };
 

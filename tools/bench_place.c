@@ -108,16 +108,14 @@ static bool deal_devices(struct bench_options *o)
     }
     if (launched && o->launched_nlocal > 0)
         here = o->launched_nlocal;
+    o->own_gpus = ndevices == 1 && launched && each == 0 && o->ndevices == 0 &&
+                  getenv("CUDA_VISIBLE_DEVICES");
     if (each == 0)
-        each = ndevices == 1 && launched && getenv("CUDA_VISIBLE_DEVICES")
-                   ? 1 /* the launcher shows each rank its own */
-                   : (int)(((int64_t)here + ndevices - 1) / ndevices);
+        each = o->own_gpus ? here : (int)(((int64_t)here + ndevices - 1) / ndevices);
     for (int r = 0; r < nranks; r++) {
         const int local = r == o->launched_rank ? o->launched_local : r % here;
 
         o->device_of[r] = o->ndevices ? o->device_list[local % o->ndevices] : local / each;
-        if (ndevices == 1 && launched)
-            o->device_of[r] = 0;
         if (o->device_of[r] < ndevices)
             continue;
         fprintf(stderr,
@@ -138,15 +136,6 @@ static bool any_shared_device(const struct bench_options *o)
     return false;
 }
 
-/* Launched ranks that each see one GPU only have different ones, unless the options say otherwise. */
-static bool shares_device(const struct bench_options *o, int a, int b)
-{
-    if (o->place == BENCH_LAUNCHED && o->ranks_per_gpu <= 1 && o->ndevices == 0 &&
-        getenv("CUDA_VISIBLE_DEVICES"))
-        return false;
-    return o->device_of[a] == o->device_of[b];
-}
-
 /* NCCL takes the threads of a process for one node, and has one rank of a node on a GPU. */
 static bool needs_standin(const struct bench_options *o)
 {
@@ -156,7 +145,8 @@ static bool needs_standin(const struct bench_options *o)
         for (int s = 0; s < r; s++) {
             const bool one_node = o->node_of[r] == o->node_of[s];
 
-            if (one_node ? shares_device(o, r, s) : o->place == BENCH_THREADS)
+            if (one_node ? !o->own_gpus && o->device_of[r] == o->device_of[s]
+                         : o->place == BENCH_THREADS)
                 return true;
         }
     return false;

@@ -35,14 +35,19 @@ void swl_ranks_environment(void)
 
 int swl_ranks_devices(void)
 {
+    static int found = -1; /* the launcher's thread only */
     int n = 0, status = 0;
-    pid_t child = fork();
+    pid_t child;
 
+    if (found >= 0)
+        return found;
+    child = fork();
     if (child == 0)
         _exit(swl_gpu_count(&n) == cudaSuccess ? n & 127 : 0);
-    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
-        return 0;
-    return WEXITSTATUS(status);
+    found = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+                ? WEXITSTATUS(status)
+                : 0;
+    return found;
 }
 
 int swl_ranks_run_fibers(struct swl_ranks *all)
