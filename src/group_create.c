@@ -158,8 +158,6 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .first_index = s->start_low,
         .allgather = swl_bootstrap_allgather,
         .context = &g->boot,
-        /* a malformed one has been reported with the other options */
-        .soft_link = g->options.soft_link.gbps > 0 ? NULL : "",
     };
     ncclResult_t rc = ncclSuccess;
 
