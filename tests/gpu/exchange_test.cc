@@ -96,6 +96,8 @@ TEST_P(Exchange, StepsWithChangingRoutingAreExact)
     job.timeout_ns = 10000000000ull;
     if (!on_gpus && shape.executor)
         GTEST_SKIP() << "the emulator has its own executor";
+    if (shape.executor && !gpus_have_nic_thread)
+        GTEST_SKIP() << "this build runs no software NIC on a thread of the host";
     const FieldVariable executor("SWIMLANE_SOFT_EXECUTOR", shape.executor ? shape.executor : "");
 
     on_ranks(

@@ -124,13 +124,16 @@ build_all() {
 
 bench=$build/tools/swimlane-bench
 
-# Whether this build has a network between GPUs; else the reason is in $no_network.
+# find_network EXECUTOR: whether this build has a network between GPUs, run like that; else the reason
+# is in $no_network.
 no_network=
 find_network() {
     local log=$logs/network.log
-    timeout 60 "$bench" --place threads --nodes 2 --ranks-per-node 1 --tokens 8 --hidden 64 --topk 2 \
-        --experts 4 --sms 2 --iterations 1 --quiet >"$log" 2>&1 </dev/null && return 0
-    no_network=$(grep -o -m 1 'this build runs no software NIC' "$log")
+    no_network=
+    SWIMLANE_SOFT_EXECUTOR=$1 timeout 60 "$bench" --place threads --nodes 2 --ranks-per-node 1 \
+        --tokens 8 --hidden 64 --topk 2 --experts 4 --sms 2 --iterations 1 --quiet \
+        >"$log" 2>&1 </dev/null && return 0
+    no_network=$(grep -o -m 1 -e 'this build runs no software NIC' -e 'only blocks run here' "$log")
     [ -n "$no_network" ] # anything else: let the steps fail
 }
 
@@ -151,7 +154,7 @@ part_test() {
         return 0
     fi
     verified_runs 1x2 --nodes 1 --ranks-per-node 2
-    find_network
+    find_network blocks
     if [ -n "$no_network" ]; then
         skip "launchers 2x1" "$no_network"
     else
@@ -188,7 +191,7 @@ sanitizer() {
 }
 
 part_sanitize() {
-    find_network
+    find_network thread
     local tool outputs small="--tokens 24 --hidden 256 --topk 4 --experts 16 --sms 4 --iterations 2
         --warmup 0 --timeout-ms 60000 --poison --quiet"
     if ! command -v compute-sanitizer >/dev/null; then
@@ -263,7 +266,7 @@ part_bench() {
             bench_run "1x2 $outputs $sms SMs" --nodes 1 --ranks-per-node 2 --outputs $outputs --sms $sms
         done
     done
-    find_network
+    find_network blocks
     if [ -n "$no_network" ]; then
         skip "bench 2x1" "$no_network"
     else

@@ -19,8 +19,8 @@ constexpr bool on_gpus = false;
 constexpr bool on_gpus = true;
 #endif
 
-/* Whether this build has a network between GPUs. */
-constexpr bool gpus_have_network = false;
+/* Which executors of the software NIC this build has on GPUs. */
+constexpr bool gpus_have_network = true, gpus_have_nic_thread = false;
 
 inline int gpus_here()
 {
