@@ -38,7 +38,10 @@ ncclResult_t swimlaneMemFree(ncclEpGroup_t ep_group, void *ptr);
 ncclResult_t swimlaneGroupQuery(ncclEpGroup_t ep_group, int key, uint64_t *value);
 
 /* Rows received under the handle's current routing (HT); -1 if not visible to the host yet. Never
- * waits. */
+ * waits. An update that was captured into a graph counts when a replay runs it, however often, and
+ * also with other updates in between: -1 from its start on the device to its end. A replay that was
+ * launched and has not begun yet is unknown to this function, which then gives the count before it:
+ * synchronise with the replay first. */
 ncclResult_t swimlaneHandleRecvCount(ncclEpHandle_t handle, int64_t *rows);
 
 #ifdef __cplusplus

@@ -116,14 +116,18 @@ enum swl_combine_role {
     SWL_C_SERVE
 };
 
+#define SWL_ROWS_UNKNOWN UINT32_MAX /* count of a mailbox while a replayed update runs */
+
 struct swl_route_args {
     const struct swl_device_group *group;
     char *handle;
     const void *ids;
     uint32_t id_bytes, tokens, topk, alignment;
-    uint64_t *mailbox; /* pinned {seq:32, count:32}, or NULL */
-    uint32_t seq;
-    uint32_t int_bytes;    /* of the counters below */
+    uint64_t *mailbox;  /* pinned {seq:32, count:32}, or NULL */
+    uint32_t seq;       /* captured: of the last update before */
+    uint32_t captured;  /* into a graph: may run any number of times */
+    uint32_t int_bytes; /* of the counters below */
+    uint32_t pad;
     void *expert_counters; /* [L] or NULL */
     void *recv_total;      /* [1] or NULL */
     void *src_counters;    /* [nranks] or NULL: rows delivered per source */

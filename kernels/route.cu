@@ -32,6 +32,7 @@ SWL_DEV struct route_block route_block_of(const struct swl_route_args *a)
     b.histogram = g->histogram + (uint64_t)chunk * b.nbins;
     b.first_token = (uint32_t)((uint64_t)a->tokens * chunk / chunks);
     b.end_token = (uint32_t)((uint64_t)a->tokens * (chunk + 1) / chunks);
+    b.seq = block_id() == 0 && first_thread() ? mailbox_seq(a) : 0;
     return b;
 }
 
@@ -40,8 +41,10 @@ SWL_DEV bool route_steps(const struct route_block *b)
 {
     bool ok = true;
 
-    if (block_id() == 0 && first_thread())
+    if (block_id() == 0 && first_thread()) {
         b->head->complete = 0; /* a failed update leaves no valid handle */
+        mailbox_open(b);
+    }
     route_count(b);
     if (!grid_sync(b, 1))
         return false;

@@ -17,6 +17,7 @@ struct route_block { /* equal in all threads of a warp */
     uint32_t *histogram; /* of this warp's chunk: [nbins] */
     uint32_t nbins;
     uint32_t first_token, end_token;
+    uint32_t seq; /* of the mailbox; thread 0 of block 0 only */
 };
 
 SWL_DEV struct wait_at route_at(uint32_t kind, uint32_t peer)

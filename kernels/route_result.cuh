@@ -182,6 +182,24 @@ SWL_DEV bool await_fix(const struct route_block *b, uint32_t straddler)
     }
 }
 
+/* The number under which the host expects the count. That of a captured update was taken when it was
+ * captured; the host may have enqueued others since, whose numbers are in the word (they have ended). */
+SWL_DEV uint32_t mailbox_seq(const struct swl_route_args *a)
+{
+    if (!a->mailbox || !a->captured)
+        return a->seq;
+    const uint32_t last = (uint32_t)(read_from_host(a->mailbox) >> 32);
+
+    return (int32_t)(last - a->seq) > 0 ? last : a->seq;
+}
+
+/* The host does not know of replays, so a replay takes the last count back. */
+SWL_DEV void mailbox_open(const struct route_block *b)
+{
+    if (b->a->mailbox && b->a->captured)
+        publish_to_host(b->a->mailbox, (uint64_t)b->seq << 32 | SWL_ROWS_UNKNOWN);
+}
+
 /* Header of the handle and the numbers that go to the host. One thread, last of all. */
 SWL_DEV void store_head(const struct route_block *b, const struct arriving *in)
 {
@@ -208,7 +226,7 @@ SWL_DEV void store_head(const struct route_block *b, const struct arriving *in)
             or_in_gpu(&g->state->async_bits, SWL_ASYNC_OVERFLOW);
     }
     if (a->mailbox)
-        publish_to_host(a->mailbox, (uint64_t)a->seq << 32 | rows);
+        publish_to_host(a->mailbox, (uint64_t)b->seq << 32 | rows);
 }
 
 /* All threads of block 0. */

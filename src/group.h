@@ -48,7 +48,7 @@ struct swl_pool_block {
 struct swl_mailbox {
     struct swl_mailbox *next; /* free ones */
     const uint64_t *word;
-    uint32_t seq; /* of the last update; goes on when the word changes hands */
+    uint32_t seq; /* of the last update outside captures; goes on when the word changes hands */
 };
 
 #define SWL_MAILBOXES 512u /* of one chunk of pinned memory */

@@ -139,6 +139,7 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
     if (rc != ncclSuccess)
         goto undo_handle;
     assert(handle->box);
+    handle->box->seq++; /* the last owner's count is not this one's, also before an eager update */
     handle->memory = config->memory;
     handle->memory_bytes = config->memory_bytes;
     if (!config->memory) {
@@ -202,7 +203,9 @@ int64_t swl_handle_recv_rows(const struct ncclEpHandle *handle)
     if (!handle->info.updated)
         return -1;
     word = __atomic_load_n(handle->box->word, __ATOMIC_ACQUIRE); /* pairs with the route kernel */
-    return (uint32_t)(word >> 32) == handle->box->seq ? (int64_t)(uint32_t)word : -1;
+    if ((uint32_t)(word >> 32) != handle->box->seq || (uint32_t)word == SWL_ROWS_UNKNOWN)
+        return -1;
+    return (int64_t)(uint32_t)word;
 }
 
 /* ---- update ---- */
@@ -216,7 +219,7 @@ ncclResult_t swl_handle_update(struct ncclEpHandle *handle, const struct swl_upd
 {
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_view *sources = &call->src_rank_counters;
-    const struct swl_route_args args = {
+    struct swl_route_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
         .ids = call->topk_idx.data,
@@ -225,15 +228,19 @@ ncclResult_t swl_handle_update(struct ncclEpHandle *handle, const struct swl_upd
         .topk = call->topk,
         .alignment = handle->alignment,
         .mailbox = (uint64_t *)handle->box->word,
-        .seq = handle->box->seq + 1,
         .int_bytes = call->counter_bytes,
         .expert_counters = data_of(&call->expert_counters),
         .recv_total = data_of(&call->recv_total),
         .src_counters = sources->rows >= group->info.nranks ? data_of(sources) : NULL,
     };
 
+    bool capturing = false;
+
+    SWL_TRY(SWL_CUDA(swl_gpu_stream_capturing(call->stream, &capturing)));
+    args.captured = capturing;
+    args.seq = handle->box->seq + (capturing ? 0 : 1);
     SWL_TRY(swl_group_launch(group, &swl_route_desc, &group->plan.route, &args, call->stream));
-    handle->box->seq++;
+    handle->box->seq = args.seq;
     handle->info.topk = call->topk;
     handle->info.ntokens = call->ntokens;
     handle->info.id_bytes = call->topk_idx.elem_bytes;

@@ -1,6 +1,8 @@
 // group_calls_test.cc: updates, dispatches and combines of a group: streams, graphs, handles.
 #include "tests/sim/group_step.h"
 
+#include "src/gpu.h"
+
 namespace
 {
 
@@ -133,6 +135,65 @@ TEST(GroupCalls, CapturedStepsReplayWithOtherIds)
         EXPECT_EQ(s.bits(), 0);
         EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
         EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    });
+}
+
+TEST(GroupCalls, ReplayedUpdatesShowTheirRowsToTheHost)
+{
+    on_ranks({2}, [](swl_rank *rank) {
+        GroupStep s(rank, small_config());
+        cudaGraph_t graph;
+        cudaGraphExec_t exec[2];
+        const auto all_to = [&s](int64_t expert) {
+            for (int64_t &id : s.ids)
+                id = expert;
+            s.copy_ids();
+        };
+        const auto count = [&s] {
+            int64_t rows = 7;
+
+            EXPECT_EQ(swimlaneHandleRecvCount(s.handle, &rows), ncclSuccess);
+            return rows;
+        };
+        const auto replay = [&](int which) {
+            EXPECT_EQ(cudaGraphLaunch(exec[which], s.stream), cudaSuccess);
+            s.sync();
+            return count();
+        };
+        const int64_t first = rank->rank == 0 ? 24 : 0, second = 24 - first;
+
+        for (cudaGraphExec_t &e : exec) {
+            ASSERT_EQ(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal),
+                      cudaSuccess);
+            ASSERT_EQ(s.enqueue_update(), ncclSuccess) << swimlaneLastError();
+            ASSERT_EQ(cudaStreamEndCapture(s.stream, &graph), cudaSuccess);
+            ASSERT_EQ(cudaGraphInstantiate(&e, graph, 0), cudaSuccess);
+            EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        }
+        EXPECT_EQ(count(), -1); /* nothing has run */
+        all_to(0);
+        EXPECT_EQ(replay(0), first);
+        all_to(7);
+        EXPECT_EQ(replay(1), second);
+        EXPECT_EQ(replay(0), second);
+        all_to(0);
+        ASSERT_EQ(s.enqueue_update(), ncclSuccess); /* eager */
+        s.sync();
+        EXPECT_EQ(count(), first);
+        all_to(7);
+        for (int which : {0, 1, 0})
+            EXPECT_EQ(replay(which), second);
+        expect_comm_works(rank);
+        if (rank->rank != 0) /* late: rank 0 alone does not get to the end */
+            swl_gpu_sleep_ns(500000000);
+        ASSERT_EQ(cudaGraphLaunch(exec[0], s.stream), cudaSuccess);
+        swl_gpu_sleep_ns(250000000);
+        EXPECT_EQ(count(), rank->rank == 0 ? -1 : second);
+        s.sync();
+        EXPECT_EQ(count(), second);
+        EXPECT_EQ(s.bits(), 0);
+        for (cudaGraphExec_t e : exec)
+            EXPECT_EQ(cudaGraphExecDestroy(e), cudaSuccess);
     });
 }
 
