@@ -32,3 +32,10 @@ add_test(NAME headers_alone
                  "$<$<BOOL:${SWL_CUDA_HEADERS}>:${SWL_CUDA_HEADERS}>"
                  "$<$<BOOL:${SWL_NVCC}>:${SWL_NVCC}>")
 set_tests_properties(abi_check include_rules headers_alone PROPERTIES LABELS unit TIMEOUT 300)
+
+# Sanitizers want their runtime in the program, which a plain compiler does not put there.
+if(TARGET nccl_ep AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
+    add_test(NAME install_test COMMAND "${CMAKE_CURRENT_LIST_DIR}/install_test.sh"
+                                       "${PROJECT_BINARY_DIR}" "${CMAKE_C_COMPILER}")
+    set_tests_properties(install_test PROPERTIES TIMEOUT 120 LABELS unit SKIP_RETURN_CODE 77)
+endif()
