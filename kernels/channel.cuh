@@ -87,6 +87,29 @@ SWL_DEV struct claim_look claim_look_at(const Source &from, uint32_t nrings, uin
     return look;
 }
 
+/* All lanes. Take one position without waiting: 1 = taken (*ring_p, *position_p), 0 = nothing is left
+ * to take, 2 = nothing now. */
+template <class Source>
+SWL_DEV int claim_try(const Source &from, const struct claim_look &look, uint32_t *ring_p,
+                      uint64_t *position_p)
+{
+    const uint32_t ready = warp_ballot(look.ring >= 0);
+    const int lane = first_bit(ready);
+    bool mine = false;
+
+    if (!ready)
+        return warp_any(look.waiting >= 0) ? 2 : 0;
+    if (lane_id() == lane) /* bounded: never past what may be taken */
+        mine = cas_in_block(claim_word(from, (uint32_t)look.ring), look.position,
+                            look.position + 1) == look.position;
+    if (!warp_any(mine))
+        return 2;
+    *ring_p = (uint32_t)warp_shfl(look.ring, lane);
+    *position_p = warp_shfl(look.position, lane);
+    warp_sync(); /* what that lane acquired is every lane's */
+    return 1;
+}
+
 /* All lanes. Take one position: 1 = taken (*ring_p, *position_p), 0 = nothing is left to take,
  * -1 = given up. Holds nothing while it looks. */
 template <class Source>
@@ -95,25 +118,13 @@ SWL_DEV int claim_take(const Source &from, uint32_t nrings, uint32_t turn, uint3
 {
     for (;;) {
         const struct claim_look look = claim_look_at(from, nrings, turn);
-        const uint32_t ready = warp_ballot(look.ring >= 0);
+        const int got = claim_try(from, look, ring_p, position_p);
         bool ok = true;
 
-        if (ready) {
-            const int lane = first_bit(ready);
-            bool mine = false;
-
-            if (lane_id() == lane) /* bounded: never past what may be taken */
-                mine = cas_in_block(claim_word(from, (uint32_t)look.ring), look.position,
-                                    look.position + 1) == look.position;
-            if (!warp_any(mine))
-                continue;
-            *ring_p = (uint32_t)warp_shfl(look.ring, lane);
-            *position_p = warp_shfl(look.position, lane);
-            warp_sync(); /* what that lane acquired is every lane's */
-            return 1;
-        }
-        if (!warp_any(look.waiting >= 0))
-            return 0;
+        if (got != 2)
+            return got;
+        if (warp_any(look.ring >= 0)) /* another warp was faster */
+            continue;
         if (claim_idle(from))
             continue; /* that took a while: look again */
         if (look.waiting >= 0)
