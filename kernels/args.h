@@ -5,6 +5,7 @@
  * advanced by the last block of a kernel to finish. The argument structs carry one call. */
 #pragma once
 
+#include "kernels/block.h"
 #include "kernels/fault.h"
 #include "kernels/layout.h"
 #include "transport/rdma_view.h"
@@ -163,6 +164,5 @@ struct swl_combine_args {
     uint32_t dtype;         /* enum swl_dtype */
     struct swl_entry entry; /* how peers reach `tokens` */
     struct swl_roles roles;
-    uint32_t piece_bytes;
-    uint32_t rings_per_block;
+    struct swl_combine_shape shared; /* of a block */
 };

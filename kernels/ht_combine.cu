@@ -20,13 +20,13 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
     b.g = a->group;
     b.common = block_common_of();
     b.h = handle_view_of(b.g, a->handle, a->topk);
-    b.shared = swl_block_of((uint32_t)warp_count(), a->rings_per_block, a->piece_bytes);
+    b.shared = swl_combine_block_of(&a->shared);
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.request_out = out;
     b.rings.claim = in;
-    b.rings.request_in = in + a->rings_per_block;
-    b.rings.partial_out = in + 2 * a->rings_per_block;
+    b.rings.request_in = in + a->shared.nrings;
+    b.rings.partial_out = in + 2 * a->shared.nrings;
     b.channel = (uint32_t)block_id() / a->roles.halves;
     b.partial_bytes = a->row_bytes * (b.g->shape.wire_fp32 && a->dtype != SWL_FP32 ? 2 : 1);
     return b;
@@ -37,7 +37,7 @@ SWL_DEV void rings_begin(const struct combine_block *b)
 {
     const uint32_t c = b->g->shape.nchannels;
 
-    for (uint32_t r = lane_id(); r < b->a->rings_per_block; r += 32) {
+    for (uint32_t r = lane_id(); r < b->a->shared.nrings; r += 32) {
         const uint32_t y = b->channel + r * c;
 
         b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
@@ -45,44 +45,63 @@ SWL_DEV void rings_begin(const struct combine_block *b)
     }
 }
 
+/* What a summer or gateway warp starts from; `number` among the gatherers of its channel. */
+SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const struct units *units,
+                                          struct warp_scratch *scratch, uint32_t role,
+                                          uint32_t number)
+{
+    const struct swl_roles *roles = &b->a->roles;
+    const uint32_t per_channel = role_warps(roles, SWL_C_SUM) + role_warps(roles, SWL_C_GATEWAY);
+    const struct swl_combine_shape *s = &b->a->shared;
+    const uint32_t list_bytes = swl_list_bytes(s->terms);
+    struct gather_pipe p = {};
+
+    p.ga.g = b->g;
+    p.ga.w = &b->common->watch;
+    p.ga.scratch = scratch;
+    p.ga.tokens = b->a->tokens;
+    p.ga.gen_call = b->common->gen_call;
+    p.ga.number = b->channel * per_channel + number;
+    p.ga.row_bytes = b->a->row_bytes;
+    p.ga.dtype = b->a->dtype;
+    p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);
+    p.units = *units;
+    p.lists =
+        (char *)block_shared() + b->shared.lists + (uint32_t)warp_id() * s->nlists * list_bytes;
+    p.list_bytes = list_bytes;
+    p.nlists = s->nlists;
+    return p;
+}
+
 SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *job,
-                          struct copier *copier, struct warp_scratch *list)
+                          const struct units *units, struct warp_scratch *scratch)
 {
     const struct swl_roles *roles = &b->a->roles;
     const uint32_t nsum = role_warps(roles, SWL_C_SUM);
-    const uint32_t per_channel = nsum + role_warps(roles, SWL_C_GATEWAY);
-    const uint32_t number = job->role == SWL_C_SUM ? job->index : nsum + job->index;
-    struct gatherer ga = {b->g,
-                          &b->common->watch,
-                          list,
-                          b->common->gen_call,
-                          job->channel * per_channel + number,
-                          b->a->row_bytes,
-                          b->a->dtype,
-                          0,
-                          {SWL_FAULT_FETCH, SWL_WARP_SUMMER, job->channel, SWL_NO_PEER}};
+    struct gather_pipe pipe;
 
     switch (job->role) {
     case SWL_C_REQUEST:
-        ht_combine_request(b, job->index, role_warps(roles, SWL_C_REQUEST), list);
+        ht_combine_request(b, job->index, role_warps(roles, SWL_C_REQUEST), scratch);
         break;
     case SWL_C_SOURCE_COORD:
         if (lane_id() == 0)
             ht_combine_source_coord(b);
         break;
     case SWL_C_SUM:
-        ht_combine_sum(b, &ga, job->index, nsum);
+        pipe = gather_pipe_of(b, units, scratch, SWL_WARP_SUMMER, job->index);
+        ht_combine_sum(b, &pipe, job->index, nsum);
         break;
     case SWL_C_GATEWAY:
-        ga.at.role = SWL_WARP_GATEWAY;
-        ht_combine_gateway(b, &ga, job->index);
+        pipe = gather_pipe_of(b, units, scratch, SWL_WARP_GATEWAY, nsum + job->index);
+        ht_combine_gateway(b, &pipe, job->index);
         break;
     case SWL_C_GATEWAY_COORD:
         if (lane_id() == 0)
             ht_combine_gateway_coord(b);
         break;
     case SWL_C_SERVE:
-        ht_combine_serve(b, copier, job->index, role_warps(roles, SWL_C_SERVE));
+        ht_combine_serve(b, units, scratch, job->index, role_warps(roles, SWL_C_SERVE));
         break;
     default:
         break;
@@ -96,9 +115,8 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
 
     const struct combine_block b = combine_block_of(&args);
     const struct warp_job job = warp_job_of(&args.roles);
-    struct copier copier;
+    const struct units units = units_init(&b.shared, args.shared.unit_bytes, args.shared.nunits);
 
-    copier_init(&copier, &b.shared, args.piece_bytes);
     if (call_begin(b.g, SWL_OP_COMBINE)) {
         if (block_id() == 0 && warp_id() == 0)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);
@@ -108,7 +126,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
             b.common->go = 0;
         block_sync();
         if (b.common->go)
-            combine_role(&b, &job, &copier, warp_scratch_of(&b.shared));
+            combine_role(&b, &job, &units, warp_scratch_at(b.shared.scratch));
         bulk_wait<0>(); /* no store may outlive the block's shared memory */
     }
     call_end(b.g);

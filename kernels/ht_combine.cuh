@@ -2,8 +2,7 @@
 #pragma once
 
 #include "kernels/channel.cuh"
-#include "kernels/copy.cuh"
-#include "kernels/sum.cuh"
+#include "kernels/gather.cuh"
 
 /* Words of the block's rings in shared memory, [nrings] each. */
 struct combine_rings {
@@ -18,7 +17,7 @@ struct combine_block { /* equal in all threads */
     const struct swl_device_group *g;
     struct block_common *common;
     struct handle_view h;
-    struct swl_block shared;
+    struct swl_combine_block shared;
     struct combine_rings rings;
     uint32_t channel;
     uint32_t partial_bytes; /* of one partial sum of this call */

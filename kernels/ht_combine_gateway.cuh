@@ -5,8 +5,9 @@
  * Waits:    entry words, request_tail and partial_credit together, fetched rows
  * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
  * Order:    acquire.sys of request_tail, warp_sync; the request is read before its window bit
- * Progress: a request is taken only when its partial sum has a free slot, so a warp that holds one
- *           waits for servers only, and these wait for nobody: no cycle over several gateways
+ * Progress: a request is taken only when its partial sum has a free slot, and a warp that holds one
+ *           takes more only if they are there; so it waits for servers only, and these wait for
+ *           nobody: no cycle over several gateways
  *
  * ht_combine_gateway_coord (one lane): posts partial sums in chunks, returns credit of requests.
  * Ends:     every promised request is credited and its partial sum posted */
@@ -65,76 +66,106 @@ SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
                       SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
 }
 
-/* All lanes: read the request into terms; their number, -1 = given up or a foreign request. */
-SWL_DEV int request_terms(const struct combine_block *b, const struct gatherer *ga,
-                          const struct swl_request *request, uint32_t source)
+/* All lanes: read the request into terms; false = a foreign request. */
+SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
+                           const struct swl_request *request, uint32_t source,
+                           struct sum_list *list)
 {
     const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
     const uint32_t n = request->n;
-    bool ok = true;
+    uint32_t nterms = 0;
+    bool waits = false;
 
     if (request->gen_call != b->common->gen_call || n > b->a->topk) {
         if (lane_id() == 0)
             watch_fault(&b->common->watch,
                         combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source),
                         b->common->gen_call, request->gen_call, SWL_ASYNC_TIMEOUT);
-        return -1;
+        return false;
     }
-    for (uint32_t i = lane_id(); ok && i < n; i += 32) {
-        struct sum_term *term = &ga->list->term[i];
+    for (uint32_t first = 0; first < n; first += 32) {
+        const uint32_t i = first + lane_id();
+        const bool exists = i < n && term_exists(ga, row[i].gpu, row[i].row);
+        const uint32_t mask = warp_ballot(exists);
+        struct sum_term *term =
+            &list_terms(list)[nterms + count_bits(mask & ((1u << lane_id()) - 1))];
 
-        ok = term_of_local(ga, row[i].gpu, row[i].row, &term->at);
-        term->first_of_node = 0;
-        term->fp32 = 0;
+        if (exists) {
+            term_of_local(ga, row[i].gpu, row[i].row, term);
+            term->first = 0;
+            waits = waits || term_waits(term);
+        }
+        nterms += (uint32_t)count_bits(mask);
     }
-    ok = warp_all(ok);
+    waits = warp_any(waits);
+    if (lane_id() == 0) {
+        list->nterms = nterms;
+        list->waits = waits;
+        list->mixed = 0;
+    }
     warp_sync();
-    return ok ? (int)n : -1;
+    return true;
 }
 
-SWL_DEV bool gateway_request(const struct combine_block *b, const struct gatherer *ga, uint32_t r,
-                             uint64_t position)
+struct gateway_source { /* of tokens, gather.cuh */
+    const struct combine_block *b;
+    uint32_t nrings, turn;
+};
+
+SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint32_t most,
+                           bool idle)
 {
+    const struct combine_block *b = s->b;
     const struct swl_device_group *g = b->g;
     const struct requests from = {b};
+    struct sum_list *list = gather_list(p, p->prepared);
+    uint32_t r = 0;
+    uint64_t position = 0;
+    const uint32_t turn = s->turn++;
+    const int got = idle ? claim_take(from, s->nrings, turn, &r, &position)
+                         : claim_try(from, claim_look_at(from, s->nrings, turn), &r, &position);
     const uint32_t y = requests_ring(from, r);
     const uint64_t sum = g->now.partial_sent[y] + (position - g->now.request_recv[y]);
     const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
     const uint64_t out = (uint64_t)y * g->shape.ring_slots + sum % g->shape.ring_slots;
-    const int n = request_terms(b, ga,
-                                (const struct swl_request *)(g->window + g->at.request_in +
-                                                             in * swl_request_bytes(&g->shape)),
-                                g->in[y / g->shape.nrings].rank);
 
-    if (n < 0)
-        return false;
+    (void)most; /* one at a time */
+    if (got != 1)
+        return got == 2 ? 0 : got;
+    if (lane_id() == 0) {
+        list->out = g->window + g->at.partial_out + out * swl_partial_bytes(&g->shape);
+        list->ring = r;
+        list->position = sum;
+    }
+    if (!request_terms(b, &p->ga,
+                       (const struct swl_request *)(g->window + g->at.request_in +
+                                                    in * swl_request_bytes(&g->shape)),
+                       g->in[y / g->shape.nrings].rank, list))
+        return -1;
     if (lane_id() ==
         0) /* every lane has read the request; pairs with read_in_block in request_credit */
         window_finish_in_block(&b->rings.request_in[r], position);
-    sum_terms(ga, (uint32_t)n, g->window + g->at.partial_out + out * swl_partial_bytes(&g->shape),
-              g->shape.wire_fp32);
-    warp_sync();        /* the sum is written, the landing slots are read */
-    if (lane_id() == 0) /* pairs with read_in_block in partial_post */
-        window_finish_in_block(&b->rings.partial_out[r], sum);
-    return true;
+    return 1;
 }
 
-SWL_ROLE void ht_combine_gateway(const struct combine_block *b, const struct gatherer *ga,
+/* The sum is written, the landing slots are read; pairs with read_in_block in partial_post. */
+SWL_DEV void source_finish(struct gateway_source *s, struct sum_list *list)
+{
+    if (lane_id() == 0)
+        window_finish_in_block(&s->b->rings.partial_out[list->ring], list->position);
+}
+
+SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pipe *pipe,
                                  uint32_t index)
 {
-    const uint32_t nrings = channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
-    const struct requests from = {b};
-    uint32_t turn = index, r;
-    uint64_t position;
-    int taken = 0;
+    struct gateway_source from = {
+        b, channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels), index};
 
-    if (!await_entries(b->g, ga->w, ga->at))
+    pipe->out_fp32 = b->g->shape.wire_fp32;
+    if (!await_entries(b->g, pipe->ga.w, pipe->ga.at))
         return;
-    while (nrings && (taken = claim_take(from, nrings, turn++, &r, &position)) > 0)
-        if (!gateway_request(b, ga, r, position))
-            return;
-    if (taken == 0)
-        gatherer_exit(ga);
+    if (from.nrings == 0 || gather_run(pipe, &from))
+        gatherer_exit(&pipe->ga);
 }
 
 /* Return credit of ring y for requests that have been read. Number credited, or -1. */

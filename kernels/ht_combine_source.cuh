@@ -11,12 +11,13 @@
  * Ends:     every request is posted and every partial sum credited
  *
  * ht_combine_sum (summer warps): output row of a token = sum over its nodes.
- * Reads:    rows of the own node (loads, or fetched), partial_in     Writes: user output
+ * Reads:    rows of the own node (in place, or fetched), partial_in     Writes: user output
  * Waits:    entry words, fetched rows, partial_tail    Signals: partial_used bits, exit words
- * Order:    acquire.sys of partial_tail by the term's lane, warp_sync, plain loads; all lanes' loads,
- *           warp_sync, release of the used bit
- * Progress: tokens are taken in order, so the first unfinished token finds every older partial sum of
- *           its rings consumed, hence credit for the gateway (chunk <= ring / 2) */
+ * Order:    acquire.sys of partial_tail by the term's lane, warp_sync, proxy fence, bulk loads by
+ *           lane 0; loads complete in all lanes, warp_sync, release of the used bit
+ * Progress: tokens are taken in order and a warp waits only for its oldest one, so the first
+ *           unfinished token finds every older partial sum of its rings consumed, hence credit for
+ *           the gateway (chunk <= ring / 2) */
 #pragma once
 
 #include "kernels/ht_combine.cuh"
@@ -120,7 +121,7 @@ SWL_DEV int partial_credit(const struct combine_block *b, uint32_t x, uint64_t f
 {
     const struct swl_device_group *g = b->g;
     const uint32_t n =
-        window_run(read_in_gpu(&g->partial_used[x]), from); /* pairs with sum_token */
+        window_run(read_in_gpu(&g->partial_used[x]), from); /* pairs with source_finish */
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
 
@@ -187,21 +188,22 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
 }
 
 /* Key of a term: node << 16 | local rank; the terms of a token are sorted by it. */
-SWL_DEV uint32_t term_key(const struct combine_block *b, uint64_t place)
+SWL_DEV uint32_t term_key(const struct combine_block *b, const struct gatherer *ga, uint64_t place)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t id = b->h.id[place];
+    const uint32_t id = b->h.id[place], row = b->h.row[place];
     const uint32_t rank = (id & SWL_ID_MASK) / g->shape.nlocal_experts;
-    uint32_t node;
+    uint32_t node, local;
 
     if (!(id & SWL_ID_VALID))
         return SWL_KEY_NONE;
     node = g->rank_node[rank];
-    if (node == g->shape.node)
-        return id & SWL_ID_FIRST_RANK && b->h.row[place] != SWL_ROW_NONE
-                   ? node << 16 | g->rank_local[rank]
-                   : SWL_KEY_NONE;
-    return id & SWL_ID_FIRST_NODE ? node << 16 : SWL_KEY_NONE;
+    if (node != g->shape.node)
+        return id & SWL_ID_FIRST_NODE ? node << 16 : SWL_KEY_NONE;
+    local = g->rank_local[rank];
+    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE && term_exists(ga, local, row)
+               ? node << 16 | local
+               : SWL_KEY_NONE;
 }
 
 /* Ring and position of the partial sum of `token` from node `node`. */
@@ -212,107 +214,150 @@ SWL_DEV uint32_t partial_ring(const struct combine_block *b, uint32_t token, uin
     return n * b->g->shape.nrings + token % b->g->shape.nrings;
 }
 
-SWL_DEV bool await_partial(const struct combine_block *b, uint32_t x, uint64_t position,
-                           const char **at_p)
+/* One lane: the partial sum of `token` from another node; `place` of its selection. */
+SWL_DEV void term_of_node(const struct combine_block *b, uint32_t token, uint64_t place,
+                          uint32_t node, struct sum_term *term)
 {
     const struct swl_device_group *g = b->g;
-    const uint64_t *word = own_word(g, g->at.partial_tail, x);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_PARTIAL, SWL_WARP_SUMMER, g->out[x / g->shape.nrings].rank);
+    const uint32_t x = partial_ring(b, token, node);
+    const uint64_t position = g->now.partial_recv[x] + b->h.at[place];
 
-    for (;;) {
-        const uint64_t tail = read_from_nic(word); /* acquire: pairs with the gateway's add */
-
-        if (tail > position)
-            break;
-        if (!wait_again(&b->common->watch, at, position + 1, tail,
-                        SWL_PAUSE("partial sum of rank", at.peer, b->channel)))
-            return false;
-    }
-    *at_p = g->window + g->at.partial_in +
-            ((uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots) *
-                swl_partial_bytes(&g->shape);
-    return true;
+    term->kind = SUM_PARTIAL;
+    term->ring = x;
+    term->position = (uint32_t)position;
+    term->wide = SUM_NARROW;
+    term->at = g->window + g->at.partial_in +
+               ((uint64_t)x * g->shape.ring_slots + (position & (g->shape.ring_slots - 1))) *
+                   swl_partial_bytes(&g->shape);
 }
 
-/* One lane: term of selection k with key `key`. */
-SWL_DEV bool token_term(const struct combine_block *b, const struct gatherer *ga, uint32_t token,
-                        uint64_t place, uint32_t key, struct sum_term *term)
+/* Tokens that a warp lists together: `width` lanes each, a power of two and not less than K; with
+ * width 64 one token in two rounds. The keys of the tokens are in ga->scratch. */
+struct token_batch {
+    uint32_t width, first, step, n;
+};
+
+struct token_place {       /* of a selection in its token */
+    uint32_t place, count; /* terms before it, and in all; a wide one counts twice */
+    bool first;            /* another node than the term before */
+};
+
+SWL_DEV struct token_place token_place_of(const uint32_t *key, uint32_t topk, uint32_t own,
+                                          uint32_t node, bool wide)
 {
-    const uint32_t node = key >> 16;
-    uint32_t x;
+    struct token_place p = {0, 0, true};
 
-    if (node == b->g->shape.node) {
-        term->fp32 = 0;
-        return term_of_local(ga, key & 0xffff, b->h.row[place], &term->at);
-    }
-    x = partial_ring(b, token, node);
-    term->fp32 = b->g->shape.wire_fp32;
-    return await_partial(b, x, b->g->now.partial_recv[x] + b->h.at[place], &term->at);
-}
+    for (uint32_t j = 0; j < topk; j++) {
+        const uint32_t terms = key[j] == SWL_KEY_NONE ? 0 : wide && key[j] >> 16 != node ? 2 : 1;
 
-/* All lanes: the sorted terms of `token`; false = given up. */
-SWL_DEV bool token_terms(const struct combine_block *b, const struct gatherer *ga, uint32_t token,
-                         uint32_t *count_p)
-{
-    struct warp_scratch *s = ga->list;
-    const uint64_t first = (uint64_t)token * b->a->topk;
-    bool ok = true;
-
-    for (uint32_t k = lane_id(); k < b->a->topk; k += 32)
-        s->key[k] = term_key(b, first + k);
-    warp_sync();
-    *count_p = 0;
-    for (uint32_t k = lane_id(); k < b->a->topk || k == (uint32_t)lane_id(); k += 32) {
-        const uint32_t key = k < b->a->topk ? s->key[k] : SWL_KEY_NONE;
-        const uint32_t place = key_place(s, b->a->topk, key, count_p);
-        struct sum_term *term = &s->term[place < SWL_TOPK_MAX ? place : 0];
-
-        if (key == SWL_KEY_NONE || !ok)
-            continue;
-        ok = token_term(b, ga, token, first + k, key, term);
-        term->first_of_node = 1;
-        for (uint32_t j = 0; j < b->a->topk; j++)
-            if (s->key[j] < key && s->key[j] >> 16 == key >> 16)
-                term->first_of_node = 0;
-    }
-    ok = warp_all(ok);
-    warp_sync(); /* what the term lanes acquired is every lane's */
-    return ok;
-}
-
-SWL_DEV bool sum_token(const struct combine_block *b, const struct gatherer *ga, uint32_t token)
-{
-    const uint64_t first = (uint64_t)token * b->a->topk;
-    uint32_t n;
-
-    if (!token_terms(b, ga, token, &n))
-        return false;
-    sum_terms(ga, n, b->a->out_tokens + (uint64_t)token * b->a->row_bytes, false);
-    warp_sync(); /* all lanes have read the partial sums and the landing slots */
-    for (uint32_t k = lane_id(); k < b->a->topk; k += 32) {
-        const uint32_t key = ga->list->key[k];
-
-        if (key != SWL_KEY_NONE && key >> 16 != b->g->shape.node) {
-            const uint32_t x = partial_ring(b, token, key >> 16);
-
-            window_finish_in_gpu(&b->g->partial_used[x],
-                                 b->g->now.partial_recv[x] + b->h.at[first + k]);
+        p.count += terms;
+        if (key[j] < own) {
+            p.place += terms;
+            p.first = p.first && key[j] >> 16 != own >> 16;
         }
     }
-    warp_sync();
-    return true;
+    p.first = p.first && p.place > 0;
+    return p;
 }
 
-SWL_ROLE void ht_combine_sum(const struct combine_block *b, const struct gatherer *ga,
+/* One lane: selection `place` of `token` with key `key` becomes a term, or two. */
+SWL_DEV void token_term(const struct combine_block *b, struct gatherer *ga, uint32_t token,
+                        uint64_t place, uint32_t key, bool wide, struct sum_term *term)
+{
+    if (key >> 16 == b->g->shape.node) {
+        term_of_local(ga, key & 0xffff, b->h.row[place], term);
+        return;
+    }
+    term_of_node(b, token, place, key >> 16, term);
+    if (wide) {
+        term->wide = SUM_WIDE_LOW;
+        term[1] = term[0];
+        term[1].wide = SUM_WIDE_HIGH;
+        term[1].first = 0;
+    }
+}
+
+/* All lanes: the lists of a batch, token `prepared` and later of the pipe. */
+SWL_DEV void batch_lists(const struct combine_block *b, struct gather_pipe *p,
+                         const struct token_batch *batch)
+{
+    const struct swl_combine_args *a = b->a;
+    const bool wide = b->g->shape.wire_fp32 && a->dtype != SWL_FP32;
+    const uint32_t t = lane_id() / batch->width, k0 = lane_id() % batch->width;
+    const uint32_t lanes = batch->width < 32 ? (1u << batch->width) - 1 : ~0u;
+    const uint32_t token = batch->first + t * batch->step;
+    const uint64_t first = (uint64_t)token * a->topk;
+    uint32_t *key = p->ga.scratch->key + t * batch->width;
+    struct sum_list *list = gather_list(p, p->prepared + t);
+    bool waits = false, mixed = false;
+    struct token_place at = {0, 0, false};
+
+    for (uint32_t k = k0; k < batch->width; k += 32)
+        key[k] = t < batch->n && k < a->topk ? term_key(b, &p->ga, first + k) : SWL_KEY_NONE;
+    warp_sync();
+    for (uint32_t k = k0; k < batch->width && t < batch->n; k += 32) {
+        at = token_place_of(key, a->topk, key[k], b->g->shape.node, wide);
+        if (key[k] != SWL_KEY_NONE) {
+            struct sum_term *term = &list_terms(list)[at.place];
+
+            term->first = at.first;
+            token_term(b, &p->ga, token, first + k, key[k], wide, term);
+            waits = waits || term_waits(term);
+            mixed = mixed || at.first || term->wide != SUM_NARROW;
+        }
+    }
+    waits = (warp_ballot(waits) >> (lane_id() - k0 % 32) & lanes) != 0;
+    mixed = (warp_ballot(mixed) >> (lane_id() - k0 % 32) & lanes) != 0;
+    if (t < batch->n && k0 == 0) {
+        list->out = a->out_tokens + (uint64_t)token * a->row_bytes;
+        list->nterms = at.count;
+        list->waits = waits;
+        list->mixed = mixed;
+    }
+    warp_sync();
+}
+
+struct sum_source { /* of tokens, gather.cuh */
+    const struct combine_block *b;
+    uint32_t width; /* of a token in a batch */
+    uint32_t token, step, left;
+};
+
+SWL_DEV int source_prepare(struct sum_source *s, struct gather_pipe *p, uint32_t most, bool)
+{
+    const uint32_t fit = s->width < 32 ? 32 / s->width : 1;
+    const struct token_batch batch = {s->width, s->token, s->step,
+                                      swl_min_u32(swl_min_u32(most, fit), s->left)};
+
+    if (batch.n == 0)
+        return 0;
+    batch_lists(s->b, p, &batch);
+    s->token += batch.n * s->step;
+    s->left -= batch.n;
+    return (int)batch.n;
+}
+
+/* The partial sums are read: pairs with read_in_gpu in partial_credit. */
+SWL_DEV void source_finish(struct sum_source *s, struct sum_list *list)
+{
+    for (uint32_t i = lane_id(); i < list->nterms; i += 32) {
+        const struct sum_term *term = &list_terms(list)[i];
+
+        if (term->kind == SUM_PARTIAL && term->wide != SUM_WIDE_HIGH)
+            window_finish_in_gpu(&s->b->g->partial_used[term->ring], term->position);
+    }
+}
+
+SWL_ROLE void ht_combine_sum(const struct combine_block *b, struct gather_pipe *pipe,
                              uint32_t index, uint32_t nsummers)
 {
-    const uint32_t step = nsummers * b->g->shape.nchannels;
+    const uint32_t c = b->g->shape.nchannels, first = index * c + b->channel, step = nsummers * c;
+    const uint32_t n = b->a->ntokens;
+    struct sum_source from = {b, 1, first, step, n > first ? (n - first + step - 1) / step : 0};
 
-    if (!await_entries(b->g, ga->w, ga->at))
-        return;
-    for (uint32_t t = index * b->g->shape.nchannels + b->channel; t < b->a->ntokens; t += step)
-        if (!sum_token(b, ga, t))
-            return;
-    gatherer_exit(ga);
+    while (from.width < b->a->topk)
+        from.width *= 2;
+    pipe->out_fp32 = false;
+    if (await_entries(b->g, pipe->ga.w, pipe->ga.at) && gather_run(pipe, &from))
+        gatherer_exit(&pipe->ga);
 }

@@ -179,7 +179,6 @@ struct swl_window {              /* byte offsets from the window base, equal on 
     uint64_t fix_ready;          /* u64 [max_local]            writer: local gateway             */
     uint64_t link_tail;          /* u64 [max_local][Q]         writer: link writer there         */
     uint64_t link_head;          /* u64 [max_local][Q]         writer: receiver there            */
-    uint64_t fetch_tail;         /* u64 [max_local][gatherers] writer: gatherer there            */
     uint64_t fetch_done;         /* u64 [max_local][gatherers] writer: server there              */
     /* words that a NIC adds to, at the source: [remote nodes][P] */
     uint64_t send_credit;        /* u64  dispatch slots freed by the gateway                     */
@@ -213,7 +212,7 @@ struct swl_window {              /* byte offsets from the window base, equal on 
     uint64_t partial_out;        /* partial [served][P][ring_slots]       own, read by the NIC   */
     uint64_t partial_in;         /* partial [remote nodes][P][ring_slots] writer: NIC            */
     uint64_t link_ring;          /* link slot [max_local][Q][link_slots]  writer: link writer    */
-    uint64_t fetch_request;      /* {u64 gen_call, u64 row} [max_local][gatherers][fetch_slots]  */
+    uint64_t fetch_request;      /* u64 [max_local][gatherers][fetch_slots], gatherer there      */
     uint64_t fetch_row;          /* row [max_local][gatherers][fetch_slots] writer: server there */
     uint64_t bytes;              /* size of the window                                           */
 };
@@ -235,7 +234,6 @@ SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
     w.fix_ready = swl_take(&at, 8 * g);
     w.link_tail = swl_take(&at, 8 * g * s->nwriters);
     w.link_head = swl_take(&at, 8 * g * s->nwriters);
-    w.fetch_tail = swl_take(&at, 8 * g * s->ngatherers);
     w.fetch_done = swl_take(&at, 8 * g * s->ngatherers);
     w.send_credit = swl_take(&at, 8 * np);
     w.request_credit = swl_take(&at, 8 * np);
@@ -267,7 +265,7 @@ SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
     w.partial_out = swl_take(&at, jp * r * swl_partial_bytes(s));
     w.partial_in = swl_take(&at, np * r * swl_partial_bytes(s));
     w.link_ring = swl_take(&at, g * s->nwriters * s->link_slots * swl_link_slot_bytes(s));
-    w.fetch_request = swl_take(&at, 16 * g * s->ngatherers * s->fetch_slots);
+    w.fetch_request = swl_take(&at, 8 * g * s->ngatherers * s->fetch_slots);
     w.fetch_row = swl_take(&at, g * s->ngatherers * s->fetch_slots * s->row_bytes);
     w.bytes = swl_take(&at, 0);
     return w;

@@ -44,29 +44,25 @@ SWL_DEV bool handle_check(const struct swl_device_group *g, const struct handle_
     return false;
 }
 
-/* A term of a combine sum: 16-byte vectors at `at`. */
-struct sum_term {
-    const char *at;
-    uint32_t first_of_node; /* begins the sum of another node */
-    uint32_t fp32;          /* a partial sum that travelled as fp32 */
-};
-
 #define SWL_KEY_NONE 0xffffffffu
 
 struct warp_scratch { /* in shared memory; one warp at a time */
     uint32_t key[SWL_TOPK_MAX];
-    union {
-        struct swl_selection sel[SWL_TOPK_MAX];
-        struct sum_term term[SWL_TOPK_MAX];
-    };
+    struct swl_selection sel[SWL_TOPK_MAX];
 };
 static_assert(sizeof(struct warp_scratch) <= SWL_SCRATCH_BYTES, "picture of block.h");
 
-SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
+/* This warp's; the lists of the block begin at byte `at`. */
+SWL_DEV struct warp_scratch *warp_scratch_at(uint32_t at)
 {
-    char *all = (char *)block_shared() + b->scratch;
+    char *all = (char *)block_shared() + at;
 
     return (struct warp_scratch *)(all + (uint32_t)warp_id() * SWL_SCRATCH_BYTES);
+}
+
+SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
+{
+    return warp_scratch_at(b->scratch);
 }
 
 /* Place of key[k] among the topk keys of the scratch list, and how many keys there are. */

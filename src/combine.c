@@ -26,8 +26,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .dtype = dtype_of(call->dtype),
         .entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE),
         .roles = plan->roles,
-        .piece_bytes = plan->piece_bytes,
-        .rings_per_block = group->plan.rings_per_block,
+        .shared = group->plan.combine_shared,
     };
 
     return swl_group_launch(group, &swl_ht_combine_desc, plan, &args, call->stream);

@@ -30,7 +30,7 @@ static const struct swl_roles combine_nodes = {
               [SWL_C_SERVE] = {3, 3}},
 };
 static const struct swl_roles combine_node = {
-    .count = {[SWL_C_SUM] = {8, 8}, [SWL_C_SERVE] = {4, 4}},
+    .count = {[SWL_C_SUM] = {10, 10}, [SWL_C_SERVE] = {2, 2}},
 };
 
 static uint32_t warps_of(const struct swl_roles *roles, uint32_t role)
@@ -150,7 +150,7 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
     while (s->link_slots > 2 &&
            (uint64_t)s->link_slots * swl_link_slot_bytes(s) > SWL_LINK_RING_BYTES)
         s->link_slots /= 2;
-    s->fetch_slots = 2;
+    s->fetch_slots = s->max_local > 16 || s->max_topk > 32 ? 2 : 4;
 }
 
 static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32_t rank)
@@ -168,27 +168,55 @@ static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32
 
 /* Threads and shared memory of dispatch or combine; some rank's device may be the smaller one, so
  * that all ranks refuse together. */
-static ncclResult_t plan_kernel(struct swl_plan_kernel *kernel, const struct swl_plan *plan,
-                                const struct swl_roles *roles, uint32_t halves,
+static ncclResult_t plan_shared(const struct swl_plan_kernel *kernel, const struct swl_plan *plan,
                                 uint64_t shared_bytes)
 {
-    const struct swl_shape *s = &plan->shape;
-    uint32_t warps;
-
-    kernel->roles = *roles;
-    kernel->roles.halves = (uint8_t)halves;
-    warps = block_warps(&kernel->roles);
-    kernel->blocks = s->nchannels * halves;
-    kernel->threads = 32 * warps;
-    kernel->piece_bytes = swl_piece_of(warps, plan->rings_per_block, s->row_bytes, shared_bytes);
-    kernel->shared_bytes = swl_block_of(warps, plan->rings_per_block, kernel->piece_bytes).bytes;
     if (kernel->piece_bytes == 0 || kernel->shared_bytes > shared_bytes)
         return swl_fail(ncclInvalidUsage,
                         "a block of %" PRIu32 " warps and %" PRIu32
                         " rings needs more than the %" PRIu64
                         " bytes of shared memory that the smallest device has",
-                        warps, plan->rings_per_block, shared_bytes);
+                        kernel->threads / 32, plan->rings_per_block, shared_bytes);
     return ncclSuccess;
+}
+
+/* Number of warps of a block. */
+static uint32_t plan_grid(struct swl_plan_kernel *kernel, const struct swl_plan *plan,
+                          const struct swl_roles *roles, uint32_t halves)
+{
+    kernel->roles = *roles;
+    kernel->roles.halves = (uint8_t)halves;
+    kernel->blocks = plan->shape.nchannels * halves;
+    kernel->threads = 32 * block_warps(&kernel->roles);
+    return kernel->threads / 32;
+}
+
+static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles *roles,
+                                  uint32_t halves, uint64_t shared_bytes)
+{
+    struct swl_plan_kernel *kernel = &plan->dispatch;
+    const uint32_t warps = plan_grid(kernel, plan, roles, halves), rings = plan->rings_per_block;
+
+    kernel->piece_bytes = swl_piece_of(warps, rings, plan->shape.row_bytes, shared_bytes);
+    kernel->shared_bytes = swl_block_of(warps, rings, kernel->piece_bytes).bytes;
+    return plan_shared(kernel, plan, shared_bytes);
+}
+
+static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *roles,
+                                 uint32_t halves, uint64_t shared_bytes)
+{
+    struct swl_plan_kernel *kernel = &plan->combine;
+    struct swl_combine_shape *shared = &plan->combine_shared;
+
+    shared->nwarps = plan_grid(kernel, plan, roles, halves);
+    shared->nrings = plan->rings_per_block;
+    /* a warp lists 32 / K tokens at once; two times that where they fit well */
+    shared->nlists = plan->shape.max_topk > 16 ? 4 : 8;
+    shared->terms = plan->shape.max_topk * (plan->shape.wire_fp32 ? 2 : 1);
+    swl_combine_fit(shared, swl_partial_bytes(&plan->shape), shared_bytes);
+    kernel->piece_bytes = shared->nunits ? shared->unit_bytes : 0;
+    kernel->shared_bytes = swl_combine_block_of(shared).bytes;
+    return plan_shared(kernel, plan, shared_bytes);
 }
 
 static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap,
@@ -256,8 +284,8 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
         shared = swl_min_u64(shared, facts[r].shared_bytes);
     halves = sms >= 2 * s->nchannels ? 2 : 1;
     SWL_TRY(plan_route(&p, sms, facts[rank].route_cap, shared));
-    SWL_TRY(plan_kernel(&p.dispatch, &p, dispatch, halves, shared));
-    SWL_TRY(plan_kernel(&p.combine, &p, combine, halves, shared));
+    SWL_TRY(plan_dispatch(&p, dispatch, halves, shared));
+    SWL_TRY(plan_combine(&p, combine, halves, shared));
     p.nsms = p.dispatch.blocks > p.route.blocks ? p.dispatch.blocks : p.route.blocks;
     p.nic_blocks = nodes ? facts[rank].nic_blocks : 0;
     *plan = p;

@@ -129,7 +129,7 @@ TEST(Plan, OneNodeHasWritersAndReceiversOnly)
     EXPECT_EQ(j.shape().nrings, 1u);
     EXPECT_EQ(j.shape().nserved, 0u);
     EXPECT_EQ(j.shape().nwriters, 8u * 12);
-    EXPECT_EQ(j.shape().ngatherers, 8u * 16);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 20);
     EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
     expect_sound(j.plans[0]);
 }
