@@ -20,6 +20,7 @@ extern "C" {
 #endif
 
 enum { BENCH_MAX_NODES = 64, BENCH_MAX_RANKS = 1024, BENCH_MAX_DEVICES = 64 };
+enum { BENCH_MAX_COMPLAINTS = 8 }; /* of a rank, that are printed */
 
 enum bench_outputs { BENCH_PLAIN, BENCH_LIBRARY, BENCH_MIXED };
 enum bench_place {
@@ -161,8 +162,11 @@ int64_t bench_rows_checked(const struct bench_options *o, const struct bench_slo
 /* Compare what the slot's calls left behind; counts and prints complaints. */
 void bench_verify_slot(struct bench_rank *r, const struct bench_slot *slot);
 void bench_verify_guards(struct bench_rank *r);
+/* What is wrong; printed unless another rank of this process has said the same. */
 void bench_complain(struct bench_rank *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* After the ranks have ended: how many said the same. */
+void bench_complaints_end(void);
 
 /* Place and nodes of the ranks, from options and launcher; false after a complaint. */
 bool bench_place_nodes(struct bench_options *o);

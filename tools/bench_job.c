@@ -39,5 +39,8 @@ bool bench_job_run(struct bench_options *o)
     set_link(o);
     if (!SWL_EMULATED)
         bench_link_measure(o);
-    return swl_ranks_run(&job, rank_main, o) == 0;
+    const bool ok = swl_ranks_run(&job, rank_main, o) == 0;
+
+    bench_complaints_end();
+    return ok;
 }

@@ -267,7 +267,7 @@ static bool take_no_verify(struct bench_options *o, const char *text, size_t off
 
 /* clang-format off */
 static const struct row rows[] = {
-    {"nodes", "N", "nodes (2; on GPUs 1, or as the launcher says)", take_int, AT(nnodes)},
+    {"nodes", "N", "nodes, 1 to 64, 1024 ranks in all (2; on GPUs 1, or as the launcher says)", take_int, AT(nnodes)},
     {"ranks-per-node", "N", "ranks of a node (4; on GPUs one a GPU, or as the launcher says)", take_int, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
@@ -280,8 +280,8 @@ static const struct row rows[] = {
     {"topk", "N", "experts a token chooses (8)", take_int, AT(size.topk)},
     {"experts", "N", "experts in total (256)", take_int, AT(size.nexperts)},
     {"dtype", "TYPE", "bf16 (default), fp16 or fp32", take_type, 0},
-    {"algorithm", "NAME", "ht (default) or ll", take_algorithm, 0},
-    {"layout", "NAME", "flat (default), expert-major or rank-major", take_layout, 0},
+    {"algorithm", "NAME", "ht (default); ll is refused by the library so far", take_algorithm, 0},
+    {"layout", "NAME", "flat (default); expert-major and rank-major are refused so far", take_layout, 0},
     {"sms", "N", "SMs the kernels may use (the library's choice)", take_int, AT(nsms)},
     {"channels", "N", "channels (the library's choice)", take_int, AT(nchannels)},
     {"iterations", "N", "measured steps (4)", take_int, AT(iterations)},
@@ -323,7 +323,9 @@ static void print_help(void)
     }
     puts("\nEnvironment: SIMT_SEED replays an emulated schedule, SWIMLANE_COMBINE_WIRE=fp32 keeps\n"
          "partial sums between nodes exact; SWIMLANE_ROOT=host:port is where launched ranks meet;\n"
-         "docs/tuning.md lists the others.\n"
+         "SWIMLANE_LOG=warn shows the library's own lines, which are left to the errors while none "
+         "of its\n"
+         "variables is set; docs/tuning.md lists the others.\n"
          "Exit code: 0 verified, 1 failed, 2 wrong arguments.");
 }
 

@@ -184,12 +184,13 @@ static void print_table(const struct bench_options *o, const struct figures *fig
 
 static void print_verdict(const struct bench_options *o, const struct bench_summary *summary)
 {
+    fputs(o->quiet ? "" : "\n  ", stdout);
     if (!o->verify)
-        puts("\n  verification: OFF");
+        puts("verification: OFF");
     else if (summary->complaints)
-        printf("\n  verification: FAILED, %d differences\n", summary->complaints);
+        printf("verification: FAILED, %d differences\n", summary->complaints);
     else
-        printf("\n  verification: PASSED for dispatch and combine, %d step%s on %d ranks, "
+        printf("verification: PASSED for dispatch and combine, %d step%s on %d ranks, "
                "bit by bit (%.1f s)\n",
                o->warmup + o->iterations, o->warmup + o->iterations == 1 ? "" : "s", o->size.nranks,
                summary->wall_s);

@@ -2,27 +2,9 @@
 #include "tools/bench.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_COMPLAINTS = 8 };
-
-void bench_complain(struct bench_rank *r, const char *format, ...)
-{
-    char text[512];
-    va_list list;
-
-    if (++r->complaints > MAX_COMPLAINTS)
-        return;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    fprintf(stderr, "swimlane-bench: rank %d: %s%s\n", r->rank, text,
-            r->complaints == MAX_COMPLAINTS ? " (further complaints of this rank are left out)"
-                                            : "");
-}
 
 /* One row of what was found, and of what must be there. */
 struct pair {
@@ -103,7 +85,7 @@ static void verify_ids(struct bench_rank *r, const struct bench_slot *slot)
                            ", expected %.9g",
                            slot->step, i / topk, i % topk, (double)weights[i],
                            used ? (double)rows->weights[i] : 0);
-        if (r->complaints > MAX_COMPLAINTS)
+        if (r->complaints > BENCH_MAX_COMPLAINTS)
             return;
     }
 }

@@ -37,4 +37,17 @@ TEST(Bench, RanksComeToTheEndTogether)
     }
 }
 
+// All ranks are refused for the same reason.
+TEST(Bench, WhatAllRanksSayIsPrintedOnce)
+{
+    const std::string log = failed_run("", "--nodes 1 --ranks-per-node 3 --algorithm ll");
+    size_t lines = 0;
+
+    for (size_t at = log.find("swimlane-bench:"); at != std::string::npos;
+         at = log.find("swimlane-bench:", at + 1))
+        lines++;
+    EXPECT_EQ(lines, 2u) << log;
+    EXPECT_NE(log.find("swimlane-bench: and on 2 more ranks\n"), std::string::npos) << log;
+}
+
 } // namespace

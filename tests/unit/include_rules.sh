@@ -12,6 +12,7 @@ src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|trans
 kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
 transport      ^(src/base/|src/gpu\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
 sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
+examples       ^$
 plugin         ^(plugin/|nccl_ep|swimlane)
 tools/support  ^(tools/support/|src/gpu\.h$|src/base/)
 tools          ^(tools/|src/gpu\.h$|src/base/|transport/nic\.h$)
