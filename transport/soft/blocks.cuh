@@ -139,7 +139,7 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp)
     qp->stats.doorbells++;
     if (swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
         qp->stats.dropped++;
-    } else if (!soft_accept<nic_memory>(qp, value, &end)) {
+    } else if (!soft_accept(nic_memory(), qp, value, &end)) {
         qp->stats.bad_doorbells++;
         if (qp->state == SWL_NIC_QP_READY)
             nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION);
@@ -268,7 +268,7 @@ SWL_DEV void nic_check(const struct nic_team *t, struct soft_qp *qp, uint64_t in
 {
     struct soft_port *port = t->port;
     struct soft_op op = {};
-    uint32_t syndrome = soft_fetch<nic_memory>(port, qp, index, &op);
+    uint32_t syndrome = soft_fetch(nic_memory(), port, qp, index, &op);
 
     if (syndrome == 0)
         syndrome = swl_soft_faults_error(&port->faults, qp->link, count);
@@ -276,10 +276,10 @@ SWL_DEV void nic_check(const struct nic_team *t, struct soft_qp *qp, uint64_t in
         syndrome = SWL_SYNDROME_RETRY;
     d->far = d->near = nullptr;
     if (syndrome == 0 && op.opcode != SWL_WQE_NOP) {
-        d->far = soft_reach_remote<nic_memory>(qp->far, &op, &syndrome);
+        d->far = soft_reach_remote(nic_memory(), qp->far, &op, &syndrome);
         d->near = op.is_inline
                       ? qp->sq + (index & ((1ull << qp->depth_log2) - 1)) * SWL_WQE_BYTES + 36
-                      : soft_reach_local<nic_memory>(port, &op);
+                      : soft_reach_local(nic_memory(), port, &op);
     }
     d->value = op.value;
     d->opcode = op.opcode;

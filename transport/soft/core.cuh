@@ -1,7 +1,7 @@
 /* core.cuh: what a software NIC does with a doorbell and a work request: check, look up, place,
  * add, complete. No time, no order, no threads: those belong to the executor that includes it.
  *
- * Layer: transport/soft. `Mem` is the executor's way to touch memory, SOFT_FN how its functions are
+ * Layer: transport/soft. `Mem` is the executor's way to touch memory, passed by value, SOFT_FN how its functions are
  * declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
@@ -21,24 +21,24 @@
 
 /* Between soft_enter and soft_leave no region of the NIC goes away: dereg_mr clears the key, then
  * waits until nobody is inside. */
-template <class Mem> SOFT_FN void soft_enter(struct soft_port *port)
+template <class Mem> SOFT_FN void soft_enter(Mem mem, struct soft_port *port)
 {
-    Mem().enter(&port->users);
+    mem.enter(&port->users);
 }
 
-template <class Mem> SOFT_FN void soft_leave(struct soft_port *port)
+template <class Mem> SOFT_FN void soft_leave(Mem mem, struct soft_port *port)
 {
-    Mem().leave(&port->users);
+    mem.leave(&port->users);
 }
 
 /* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
 template <class Mem>
-SOFT_FN uint8_t *soft_reach(const struct soft_port *port, uint32_t key, uint64_t address,
+SOFT_FN uint8_t *soft_reach(Mem mem, const struct soft_port *port, uint32_t key, uint64_t address,
                             uint64_t bytes, uint32_t access)
 {
     const struct soft_region *r = &port->regions[(key >> 8) & (SOFT_REGIONS - 1)];
 
-    if (key == 0 || Mem().key(&r->key) != key || r->pd != port->pd)
+    if (key == 0 || mem.key(&r->key) != key || r->pd != port->pd)
         return nullptr;
     if ((r->access & access) != access)
         return nullptr;
@@ -49,11 +49,11 @@ SOFT_FN uint8_t *soft_reach(const struct soft_port *port, uint32_t key, uint64_t
 
 /* New producer index after a doorbell; false = it makes no sense (nothing is taken). */
 template <class Mem>
-SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
+SOFT_FN bool soft_accept(Mem mem, const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
 {
     uint64_t depth = 1ull << qp->depth_log2;
     uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
-    uint32_t record = swl_be32(Mem().word(qp->dbr + SWL_DBR_SEND));
+    uint32_t record = swl_be32(mem.word(qp->dbr + SWL_DBR_SEND));
 
     if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > depth)
         return false;
@@ -112,16 +112,16 @@ SOFT_FN uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
 
 /* Local end of an operation; NULL = not allowed. Inside enter/leave of this NIC. */
 template <class Mem>
-SOFT_FN uint8_t *soft_reach_local(const struct soft_port *port, const struct soft_op *op)
+SOFT_FN uint8_t *soft_reach_local(Mem mem, const struct soft_port *port, const struct soft_op *op)
 {
     uint32_t access = op->opcode == SWL_WQE_WRITE ? 0 : SWL_NIC_LOCAL_WRITE;
 
-    return soft_reach<Mem>(port, op->lkey, op->local, op->bytes, access);
+    return soft_reach(mem, port, op->lkey, op->local, op->bytes, access);
 }
 
 /* Remote end. Inside enter/leave of the peer. */
 template <class Mem>
-SOFT_FN uint8_t *soft_reach_remote(const struct soft_port *peer, const struct soft_op *op,
+SOFT_FN uint8_t *soft_reach_remote(Mem mem, const struct soft_port *peer, const struct soft_op *op,
                                    uint32_t *syndrome_p)
 {
     uint32_t access = op->opcode == SWL_WQE_WRITE  ? SWL_NIC_REMOTE_WRITE
@@ -134,7 +134,7 @@ SOFT_FN uint8_t *soft_reach_remote(const struct soft_port *peer, const struct so
         *syndrome_p = SWL_SYNDROME_REMOTE_REQUEST;
         return nullptr;
     }
-    memory = soft_reach<Mem>(peer, op->rkey, op->remote, op->bytes, access);
+    memory = soft_reach(mem, peer, op->rkey, op->remote, op->bytes, access);
     if (memory == nullptr)
         *syndrome_p = SWL_SYNDROME_REMOTE_ACCESS;
     return memory;
@@ -142,14 +142,14 @@ SOFT_FN uint8_t *soft_reach_remote(const struct soft_port *peer, const struct so
 
 /* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
 template <class Mem>
-SOFT_FN uint32_t soft_fetch(struct soft_port *port, struct soft_qp *qp, uint64_t index,
+SOFT_FN uint32_t soft_fetch(Mem mem, struct soft_port *port, struct soft_qp *qp, uint64_t index,
                             struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
     struct swl_wqe w;
     uint32_t flags, syndrome;
 
-    Mem().copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
+    mem.copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
     flags = swl_wqe_flags(&w);
     op->control = w.word[0];
     op->opcode = swl_wqe_opcode(&w);
@@ -161,90 +161,93 @@ SOFT_FN uint32_t soft_fetch(struct soft_port *port, struct soft_qp *qp, uint64_t
     syndrome = soft_decode(&w, op);
     if (syndrome != 0 || op->opcode == SWL_WQE_NOP || op->is_inline)
         return syndrome;
-    soft_enter<Mem>(port);
-    if (soft_reach_local<Mem>(port, op) == nullptr)
+    soft_enter(mem, port);
+    if (soft_reach_local(mem, port, op) == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
-    soft_leave<Mem>(port);
+    soft_leave(mem, port);
     return syndrome;
 }
 
 /* Ask the peer whether it would take the operation. Returns a syndrome. */
-template <class Mem> SOFT_FN uint32_t soft_probe(struct soft_port *peer, const struct soft_op *op)
+template <class Mem>
+SOFT_FN uint32_t soft_probe(Mem mem, struct soft_port *peer, const struct soft_op *op)
 {
     uint32_t syndrome;
 
     if (op->opcode == SWL_WQE_NOP)
         return 0;
-    soft_enter<Mem>(peer);
-    (void)soft_reach_remote<Mem>(peer, op, &syndrome);
-    soft_leave<Mem>(peer);
+    soft_enter(mem, peer);
+    (void)soft_reach_remote(mem, peer, op, &syndrome);
+    soft_leave(mem, peer);
     return syndrome;
 }
 
 /* Place bytes [from, from + bytes) of a WRITE, or all of a READ. Returns a syndrome. */
 template <class Mem>
-SOFT_FN uint32_t soft_place(struct soft_port *port, struct soft_port *peer,
+SOFT_FN uint32_t soft_place(Mem mem, struct soft_port *port, struct soft_port *peer,
                             const struct soft_op *op, uint64_t from, uint64_t bytes)
 {
     uint32_t syndrome;
     uint8_t *far, *near;
 
-    soft_enter<Mem>(port);
-    soft_enter<Mem>(peer);
-    far = soft_reach_remote<Mem>(peer, op, &syndrome);
-    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local<Mem>(port, op);
+    soft_enter(mem, port);
+    soft_enter(mem, peer);
+    far = soft_reach_remote(mem, peer, op, &syndrome);
+    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local(mem, port, op);
     if (syndrome == 0 && near == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && op->opcode == SWL_WQE_WRITE)
-        Mem().copy(far + from, near + from, bytes);
+        mem.copy(far + from, near + from, bytes);
     else if (syndrome == 0)
-        Mem().copy(near + from, far + from, bytes);
-    soft_leave<Mem>(peer);
-    soft_leave<Mem>(port);
+        mem.copy(near + from, far + from, bytes);
+    soft_leave(mem, peer);
+    soft_leave(mem, port);
     return syndrome;
 }
 
 /* Execute an add; everything earlier of its queue has been placed. Returns a syndrome. */
 template <class Mem>
-SOFT_FN uint32_t soft_add(struct soft_port *port, struct soft_port *peer, const struct soft_op *op)
+SOFT_FN uint32_t soft_add(Mem mem, struct soft_port *port, struct soft_port *peer,
+                          const struct soft_op *op)
 {
     uint32_t syndrome;
     uint8_t *far, *sink;
 
-    soft_enter<Mem>(port);
-    soft_enter<Mem>(peer);
-    far = soft_reach_remote<Mem>(peer, op, &syndrome);
-    sink = soft_reach_local<Mem>(port, op);
+    soft_enter(mem, port);
+    soft_enter(mem, peer);
+    far = soft_reach_remote(mem, peer, op, &syndrome);
+    sink = soft_reach_local(mem, port, op);
     if (syndrome == 0 && sink == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0) {
-        uint64_t old = Mem().add((uint64_t *)far, op->value);
+        uint64_t old = mem.add((uint64_t *)far, op->value);
 
-        Mem().copy(sink, &old, sizeof(old));
+        mem.copy(sink, &old, sizeof(old));
     }
-    soft_leave<Mem>(peer);
-    soft_leave<Mem>(port);
+    soft_leave(mem, peer);
+    soft_leave(mem, port);
     return syndrome;
 }
 
 /* False: somebody wrote into the entry's slot before its completion. */
 template <class Mem>
-SOFT_FN bool soft_untouched(const struct soft_qp *qp, uint64_t index, const struct soft_op *op)
+SOFT_FN bool soft_untouched(Mem mem, const struct soft_qp *qp, uint64_t index,
+                            const struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
 
-    return Mem().word((const uint32_t *)(qp->sq + slot * SWL_WQE_BYTES)) == op->control;
+    return mem.word((const uint32_t *)(qp->sq + slot * SWL_WQE_BYTES)) == op->control;
 }
 
 /* Write the completion of entry `index`. */
 template <class Mem>
-SOFT_FN void soft_complete(const struct soft_qp *qp, uint64_t index, uint32_t opcode,
+SOFT_FN void soft_complete(Mem mem, const struct soft_qp *qp, uint64_t index, uint32_t opcode,
                            uint32_t syndrome)
 {
     struct swl_cqe c;
 
     swl_cqe_make(&c, index, opcode, qp->qpn, syndrome);
-    Mem().publish(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
-    Mem().publish(qp->cq + SWL_CQE_QPN_WORD, c.word[SWL_CQE_QPN_WORD]);
-    Mem().publish(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+    mem.publish(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
+    mem.publish(qp->cq + SWL_CQE_QPN_WORD, c.word[SWL_CQE_QPN_WORD]);
+    mem.publish(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
 }

@@ -283,10 +283,16 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     }
     if (!by_blocks(nic)) {
         __atomic_add_fetch(&nic->references, 1, __ATOMIC_RELAXED);
-        swl_soft_executor_start(nic);
+        if (!swl_soft_executor_start(nic)) {
+            rc = swl_fail(ncclSystemError, "rank %u nic: no thread to run it", config->rank);
+            goto undo_enroll;
+        }
     }
     *nic_p = &nic->base;
     return ncclSuccess;
+undo_enroll:
+    __atomic_store_n(&table[nic->id], NULL, __ATOMIC_RELEASE);
+    swl_soft_nic_drop(nic);
 undo_memory:
     (void)close_memory(nic);
     swl_soft_nic_drop(nic);
@@ -347,10 +353,7 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
                                 struct swl_nic_region *region_p)
 {
     struct soft_nic *nic = soft_of(base);
-    enum swl_gpu_place place;
     struct soft_region *r;
-    size_t allocation_bytes;
-    void *allocation;
     uint32_t tag, slot;
 
     if (ptr == NULL || bytes == 0)
@@ -359,7 +362,6 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
     if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
         return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
                         nic->rank);
-    SWL_TRY(SWL_CUDA(swl_gpu_where(ptr, &place, &allocation, &allocation_bytes)));
     for (slot = 0; slot < SOFT_REGIONS; slot++)
         if (nic->port->regions[slot].key == 0)
             break;
@@ -374,7 +376,6 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
     r->address = (uint64_t)(uintptr_t)ptr;
     r->bytes = bytes;
     r->memory = ptr;
-    r->device = place == SWL_GPU_PLACE_DEVICE;
     region_p->lkey = (tag | 1u << 16) << 16 | slot << 8 | (r->uses & 0xffu);
     region_p->lkey |= 1u << 31;
     region_p->rkey = region_p->lkey;

@@ -24,8 +24,6 @@ struct soft_region {
     uint64_t address; /* of the first byte, in requests */
     uint64_t bytes;
     uint8_t *memory; /* where the reader of this table reaches it */
-    uint32_t device; /* memory of a device, for executors of the host */
-    uint32_t pad;
 };
 
 /* Link model of a NIC. */
