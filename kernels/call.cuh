@@ -229,6 +229,8 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     }
     advance_positions(g);
     if (first_thread()) {
+        const uint32_t closing = watch_given_up(&c->watch) ? 2 : 1;
+
         publish_errors(g, &c->watch);
         if (c->watch.op == SWL_OP_UPDATE)
             s->epoch++;
@@ -241,7 +243,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
         s->received = s->served = s->gathered = 0;
         /* releases the last doorbells, poison included; pairs with the acquire in nic_next */
         if (g->net.nic_blocks)
-            publish_in_gpu(&s->nic_closing, 1u);
+            publish_in_gpu(&s->nic_closing, closing);
     }
     return true;
 }

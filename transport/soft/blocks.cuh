@@ -26,13 +26,21 @@
 #define NIC_NONE        0xffffffffu
 #define NIC_NEVER       (~0ull)
 
+/* A NIC's part of a kernel. */
+struct nic_grid {
+    uint32_t block, blocks;        /* this block and all of the NIC */
+    const struct swl_watch *watch; /* without generation: nobody knows it when the kernel begins */
+    const uint32_t
+        *closing;        /* all other blocks of the kernel have ended: 1, or 2: it was given up */
+    const uint64_t *gen; /* generation of the call, settled when `closing` is */
+};
+
 struct nic_team {
     struct soft_port *port;
     struct nic_board *board;
-    const struct swl_watch *watch;
-    const uint32_t *closing; /* not 0: all other blocks of the kernel have ended */
-    uint32_t index, count;   /* of all teams of the grid */
-    uint32_t warp, warps;    /* of the team */
+    struct nic_grid grid;
+    uint32_t index, count; /* of all teams of the grid */
+    uint32_t warp, warps;  /* of the team */
     int barrier;
 };
 
@@ -85,6 +93,14 @@ SWL_DEV void nic_complete_error(struct soft_qp *qp, uint64_t index, uint32_t syn
     publish_in_gpu(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
 }
 
+/* The peer learns that this end answers nobody any more. */
+SWL_DEV void nic_tell(struct soft_qp *qp)
+{
+    if (qp->far_live && !qp->told)
+        publish_to_peer(&soft_qp_at(qp->far_live, qp->peer_qp)->peer_failed, 1u);
+    qp->told = 1;
+}
+
 /* The first error of a queue pair. Its peer answers nobody behind it; the rest is flushed a little
  * later, so that pollers of the one completion can see the cause. */
 SWL_DEV void nic_fail(const struct nic_team *t, struct soft_qp *qp, uint64_t index,
@@ -98,8 +114,7 @@ SWL_DEV void nic_fail(const struct nic_team *t, struct soft_qp *qp, uint64_t ind
     qp->syndrome = syndrome;
     qp->bad_index = index;
     qp->flush_ns = clock_ns() + (latency > 1000 ? latency : 1000);
-    if (qp->far_live)
-        publish_to_peer(&soft_qp_at(qp->far_live, qp->peer_qp)->peer_failed, 1u);
+    nic_tell(qp);
 }
 
 SWL_DEV void nic_flush(struct soft_qp *qp)
@@ -177,24 +192,33 @@ SWL_DEV uint32_t nic_scan(const struct nic_team *t, uint32_t *turn, uint64_t now
 
 /* How long a NIC with work that is not due waits: while the call may succeed, to its deadline; and a
  * little, so that the poison of a failed call leaves. */
-SWL_DEV uint64_t nic_limit(const struct swl_watch *w, uint64_t closed_ns)
+SWL_DEV uint64_t nic_limit(const struct nic_team *t, uint32_t closing, uint64_t closed_ns)
 {
+    const struct swl_watch *w = t->grid.watch;
     const uint64_t soon = closed_ns + ((w->deadline_ns - w->started_ns) >> 6);
+    const bool given_up = closing == 2 || read_from_peer(w->poison) >> 16 >= *t->grid.gen;
 
-    return watch_poisoned(w) || soon > w->deadline_ns ? soon : w->deadline_ns;
+    return given_up || soon > w->deadline_ns ? soon : w->deadline_ns;
+}
+
+/* A NIC that has died does nothing and answers nobody. */
+SWL_DEV void nic_die(const struct nic_team *t)
+{
+    for (uint32_t i = t->index; i < t->port->nqps; i += t->count)
+        nic_tell(soft_qp_at(t->port, i));
 }
 
 /* Wait for work; NIC_NONE = this team's part of the kernel is over. */
 SWL_DEV uint32_t nic_next(const struct nic_team *t, uint32_t *turn)
 {
-    const struct swl_watch *w = t->watch;
+    const struct swl_watch *w = t->grid.watch;
     /* the other blocks end within three sixteenths behind the deadline */
     const uint64_t most = w->deadline_ns + ((w->deadline_ns - w->started_ns) >> 1);
     uint64_t closed_ns = 0;
 
     for (;;) {
         /* before the doorbells, so that the last ones are seen; pairs with the publish in call_end */
-        const bool closing = peek_doorbell(t->closing) != 0 && read_in_gpu(t->closing) != 0;
+        const uint32_t closing = peek_doorbell(t->grid.closing) ? read_in_gpu(t->grid.closing) : 0;
         const uint64_t now = clock_ns();
         uint64_t next = NIC_NEVER, limit = most;
         const bool dead = swl_soft_faults_dead(&t->port->faults, now);
@@ -202,11 +226,13 @@ SWL_DEV uint32_t nic_next(const struct nic_team *t, uint32_t *turn)
 
         if (i != NIC_NONE)
             return i;
+        if (dead)
+            nic_die(t);
         if (closing) {
             if (next == NIC_NEVER)
                 return NIC_NONE;
             closed_ns = closed_ns ? closed_ns : now;
-            limit = nic_limit(w, closed_ns);
+            limit = nic_limit(t, closing, closed_ns);
         }
         if (now >= limit)
             return NIC_NONE;
@@ -514,10 +540,9 @@ SWL_DEV void nic_help(const struct nic_team *t)
     }
 }
 
-/* All threads of block `block` of `blocks` that run the NIC; `boards`: shared memory. Returns when the
+/* All threads of a block that runs the NIC; `boards`: shared memory. Returns when the
  * other blocks have ended and this block's queue pairs are drained, or at the limit of the call. */
-SWL_DEV void nic_serve(struct soft_port *port, uint32_t block, uint32_t blocks,
-                       const struct swl_watch *watch, const uint32_t *closing, char *boards)
+SWL_DEV void nic_serve(struct soft_port *port, struct nic_grid grid, char *boards)
 {
     const uint32_t all = static_cast<uint32_t>(warp_count());
     const uint32_t teams = all >= 2 * NIC_TEAMS ? NIC_TEAMS : 1;
@@ -525,10 +550,9 @@ SWL_DEV void nic_serve(struct soft_port *port, uint32_t block, uint32_t blocks,
     const struct nic_team t = {
         port,
         reinterpret_cast<struct nic_board *>(boards + mine * NIC_BOARD_BYTES),
-        watch,
-        closing,
-        block + mine * blocks,
-        teams * blocks,
+        grid,
+        grid.block + mine * grid.blocks,
+        teams * grid.blocks,
         static_cast<uint32_t>(warp_id()) % warps,
         warps,
         static_cast<int>(mine) + 1,

@@ -93,6 +93,8 @@ struct soft_qp {
     uint64_t bad_index;
     uint32_t peer_failed; /* blocks: set by the peer's executor */
     uint32_t fault_epoch; /* of the port when the counts below were 0 */
+    uint32_t told;        /* blocks: the peer knows that this end answers nobody */
+    uint32_t pad3;
     /* executor: completed <= executed <= fetched <= end <= completed + depth */
     uint64_t seen;                         /* last doorbell value taken or dropped */
     uint64_t end;                          /* accepted producer index */
@@ -122,7 +124,7 @@ SWL_HD void soft_qp_start(struct soft_qp *qp)
     qp->end = qp->fetched = qp->executed = qp->completed = qp->first_index;
     qp->fail_index = qp->next_ns = qp->flush_ns = UINT64_MAX;
     qp->order_ns = qp->ack_ns = qp->newest_piece = 0;
-    qp->syndrome = qp->peer_failed = 0;
+    qp->syndrome = qp->peer_failed = qp->told = 0;
     qp->seen = swl_doorbell_value(qp->first_index, qp->qpn);
 }
 
