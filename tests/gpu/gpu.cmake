@@ -41,6 +41,15 @@ if(SWL_PLACE STREQUAL cuda)
              LIBS swl_place LABELS unit)
     swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
 
+    add_executable(gpu_nic_bench ${CMAKE_CURRENT_LIST_DIR}/nic_bench.cu
+                                 $<FILTER:$<TARGET_OBJECTS:swl_transport>,EXCLUDE,rdma>
+                                 $<TARGET_OBJECTS:swl_base>)
+    target_link_libraries(gpu_nic_bench PRIVATE swl_gpu_cuda_objects)
+    target_include_directories(gpu_nic_bench BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    add_test(NAME gpu_nic_bench COMMAND gpu_nic_bench --quick)
+    set_tests_properties(gpu_nic_bench PROPERTIES TIMEOUT 120 LABELS gpu)
+    swl_one_at_a_time(gpu_nic_bench)
+
     add_library(gpu_team_check OBJECT ${CMAKE_CURRENT_LIST_DIR}/team_check.cu)
     set_target_properties(gpu_team_check PROPERTIES CUDA_ARCHITECTURES 90-real)
 

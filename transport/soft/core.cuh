@@ -146,7 +146,7 @@ SOFT_FN uint32_t soft_fetch(Mem mem, struct soft_port *port, struct soft_qp *qp,
                             struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
-    struct swl_wqe w;
+    struct swl_wqe w = {};
     uint32_t flags, syndrome;
 
     mem.copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
