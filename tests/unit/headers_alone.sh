@@ -137,7 +137,7 @@ fi
 for header in src/*.h src/base/*.h transport/*.h transport/soft/*.h kernels/kernels.h; do
     case $header in
     src/base/options_table.h | src/gpu_cuda_driver.h) continue ;; # a table; needs CUDA's own headers
-    transport/soft/events.h) ;;                                   # C++ only
+    transport/soft/events.h | transport/soft/serve.h) ;; # C++ only
     *) compile "$header" "$(source_of "$header" c)" gcc -std=c11 -D_GNU_SOURCE $ours ;;
     esac
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours
