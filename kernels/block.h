@@ -111,10 +111,10 @@ SWL_HD void swl_combine_fit(struct swl_combine_shape *s, uint32_t row_bytes, uin
     fixed = swl_combine_block_of(s).bytes + 256;
     room = shared_bytes > fixed ? (shared_bytes - fixed) / s->nwarps : 0;
     s->unit_bytes = SWL_UNIT_BYTES;
-    if (row_bytes < SWL_UNIT_BYTES) /* multiples of 64: half a unit is whole pairs of vectors */
-        s->unit_bytes = swl_round_up(row_bytes, 64);
+    if (row_bytes < SWL_UNIT_BYTES) /* multiples of 32: half a unit is whole vectors */
+        s->unit_bytes = swl_round_up(row_bytes, 32);
     while (s->unit_bytes > 128 && room / s->unit_bytes < 4)
-        s->unit_bytes = swl_round_up(s->unit_bytes / 2, 64);
+        s->unit_bytes = swl_round_up(s->unit_bytes / 2, 32);
     s->nunits = swl_min_u32((uint32_t)(room / s->unit_bytes), SWL_UNITS_MAX);
     if (s->nunits < 2)
         s->nunits = 0;

@@ -7,8 +7,7 @@
  * stops the loads, and the warp waits only for its oldest token, when everything older is consumed
  * and its slots are given back.
  *
- * A unit holds the piece of one term, so that the sums of a piece stay in registers. A term that
- * travelled as fp32 stands in the list as two, one for each half of a piece. */
+ * A unit holds a piece of one term, so that the sums of a piece stay in registers. */
 #pragma once
 
 #include "kernels/sum.cuh"
@@ -46,21 +45,20 @@ SWL_DEV bool gather_look(struct gather_pipe *p)
     return p->ready != before;
 }
 
-/* One lane: load the piece at column byte `from` of term t into the unit `turn`. */
-SWL_DEV void gather_load(const struct gather_pipe *p, const struct sum_term *t, uint32_t from,
-                         struct unit_turn turn)
+/* Bytes of a piece of this list's terms. Where several nodes are added, half a unit: the sums of a
+ * node and of all nodes take twice the registers, and a term may have come as fp32. */
+SWL_DEV uint32_t gather_step(const struct gather_pipe *p, const struct sum_list *list)
 {
-    const uint32_t most = p->units.bytes;
-    uint32_t bytes = swl_min_u32(p->ga.row_bytes - from, most);
-    const char *src = t->at + from;
+    return list->mixed ? p->units.bytes / 2 : p->units.bytes;
+}
 
-    if (t->wide) {
-        const uint32_t half = t->wide == SUM_WIDE_HIGH ? most : 0;
+/* One lane: load the piece of term t at column byte `from`, at most `most` of them, into unit `turn`. */
+SWL_DEV void gather_load(const struct gather_pipe *p, const struct sum_term *t, uint32_t from,
+                         uint32_t most, struct unit_turn turn)
+{
+    const uint32_t bytes = swl_min_u32(p->ga.row_bytes - from, most);
 
-        src += from + half;
-        bytes = 2 * bytes > half ? swl_min_u32(2 * bytes - half, most) : 0;
-    }
-    unit_load(&p->units, turn, src, bytes);
+    unit_load(&p->units, turn, t->at + ((uint64_t)from << t->wide), bytes << t->wide);
 }
 
 /* All lanes, after a warp_sync that follows their reads of free units: start as many loads as units
@@ -71,15 +69,15 @@ SWL_DEV void gather_fill(struct gather_pipe *p)
 
     while (p->busy < p->units.n && (c->token != p->ready || gather_look(p))) {
         struct sum_list *list = gather_list(p, c->token);
-        const uint32_t n = list->nterms;
+        const uint32_t n = list->nterms, step = gather_step(p, list);
         const uint32_t i = c->term + lane_id();
         const uint32_t piece = n ? i / n : 0, term = i - piece * n;
-        const uint32_t from = c->from + piece * p->units.bytes;
+        const uint32_t from = c->from + piece * step;
         const uint32_t fits = count_bits(warp_ballot(n != 0 && from < p->ga.row_bytes));
         const uint32_t loads = swl_min_u32(p->units.n - p->busy, fits);
 
         if ((uint32_t)lane_id() < loads)
-            gather_load(p, &list_terms(list)[term], from,
+            gather_load(p, &list_terms(list)[term], from, step,
                         unit_ahead(&p->units, p->load, lane_id()));
         p->load = unit_ahead(&p->units, p->load, loads);
         p->busy += loads;
@@ -93,21 +91,9 @@ SWL_DEV void gather_fill(struct gather_pipe *p)
     }
 }
 
-/* All lanes: term t of a piece of `bytes`, from the unit at `take`. */
-SWL_DEV void gather_take(struct gather_pipe *p, const struct sum_term *t, bool mixed,
-                         uint32_t bytes, struct piece_sum *sum)
+/* All lanes have read the unit at `take`. */
+SWL_DEV void gather_taken(struct gather_pipe *p)
 {
-    const uint32_t vectors = bytes / 16, half = p->units.bytes / 32;
-    const char *unit = unit_at(&p->units, p->take);
-
-    if (mixed && t->first)
-        piece_close_node(sum);
-    if (mixed && t->wide == SUM_WIDE_LOW)
-        piece_take_fp32(sum, unit, 0, swl_min_u32(vectors, half));
-    else if (mixed && t->wide == SUM_WIDE_HIGH)
-        piece_take_fp32(sum, unit, half, vectors);
-    else
-        piece_take(sum, unit, vectors, p->ga.dtype);
     p->take = unit_ahead(&p->units, p->take, 1);
     p->busy--;
     if (2 * p->busy <= p->units.n) {
@@ -116,31 +102,81 @@ SWL_DEV void gather_take(struct gather_pipe *p, const struct sum_term *t, bool m
     }
 }
 
+/* All lanes: a piece of `bytes` of n terms of one node. False: a load did not complete. */
+SWL_DEV bool gather_piece(struct gather_pipe *p, uint32_t n, char *out, uint32_t from,
+                          uint32_t bytes)
+{
+    const bool whole = bytes == SWL_UNIT_BYTES && p->ga.dtype == SWL_BF16 && !p->out_fp32;
+    struct accumulator sum[SWL_SUM_VECTORS];
+    bool ok = true;
+
+    piece_clear(sum, SWL_SUM_VECTORS);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *unit = unit_at(&p->units, p->take);
+
+        ok = await_unit(&p->units, p->take, p->ga.w, p->ga.at) && ok;
+        if (whole)
+            piece_take_bf16(sum, unit);
+        else
+            piece_take(sum, SWL_SUM_VECTORS, unit, bytes / 16, p->ga.dtype);
+        gather_taken(p);
+    }
+    if (whole)
+        piece_store(sum, SWL_SUM_VECTORS, out, from / 16, SWL_UNIT_BYTES / 16, SWL_BF16, false);
+    else
+        piece_store(sum, SWL_SUM_VECTORS, out, from / 16, bytes / 16, p->ga.dtype, p->out_fp32);
+    return ok;
+}
+
+/* The same for terms of several nodes, or that came as fp32. */
+SWL_DEV bool gather_mixed(struct gather_pipe *p, const struct sum_list *list,
+                          const struct sum_term *term, uint32_t from, uint32_t bytes)
+{
+    const uint32_t vectors = bytes / 16;
+    struct accumulator node[SWL_SUM_VECTORS / 2], total[SWL_SUM_VECTORS / 2];
+    bool ok = true;
+
+    piece_clear(node, SWL_SUM_VECTORS / 2);
+    piece_clear(total, SWL_SUM_VECTORS / 2);
+    for (uint32_t i = 0; i <= list->nterms; i++) {
+        const char *unit = unit_at(&p->units, p->take);
+
+        if (i == list->nterms || term[i].first)
+            for (uint32_t u = 0; u < SWL_SUM_VECTORS / 2; u++) {
+                accumulator_add(&total[u], &node[u]);
+                accumulator_clear(&node[u]);
+            }
+        if (i == list->nterms)
+            break;
+        ok = await_unit(&p->units, p->take, p->ga.w, p->ga.at) && ok;
+        if (term[i].wide)
+            piece_take_fp32(node, SWL_SUM_VECTORS / 2, unit, vectors);
+        else
+            piece_take(node, SWL_SUM_VECTORS / 2, unit, vectors, p->ga.dtype);
+        gather_taken(p);
+    }
+    piece_store(total, SWL_SUM_VECTORS / 2, list->out, from / 16, vectors, p->ga.dtype,
+                p->out_fp32);
+    return ok;
+}
+
 /* All lanes: the sum of token `done`, whose terms have arrived. False: a load did not complete. */
 SWL_DEV bool gather_token(struct gather_pipe *p)
 {
     struct sum_list *list = gather_list(p, p->done);
-    const struct sum_term *term = list_terms(list);
-    const uint32_t n = list->nterms, most = p->units.bytes;
-    const bool mixed = list->mixed;
+    const uint32_t n = list->nterms, step = gather_step(p, list);
     char *out = list->out;
+    bool ok = true;
 
-    for (uint32_t from = 0; from < p->ga.row_bytes; from += most) {
-        const uint32_t bytes = swl_min_u32(p->ga.row_bytes - from, most);
-        struct piece_sum sum;
-        bool ok = true;
+    for (uint32_t from = 0; from < p->ga.row_bytes; from += step) {
+        const uint32_t bytes = swl_min_u32(p->ga.row_bytes - from, step);
 
-        piece_clear(&sum);
-        for (uint32_t i = 0; i < n; i++) {
-            ok = await_unit(&p->units, p->take, p->ga.w, p->ga.at) && ok;
-            gather_take(p, &term[i], mixed, bytes, &sum);
-        }
-        piece_close_node(&sum);
-        piece_store(&sum, out, from / 16, bytes / 16, p->ga.dtype, p->out_fp32);
-        if (!warp_all(ok))
-            return false;
+        if (list->mixed)
+            ok = gather_mixed(p, list, list_terms(list), from, bytes) && ok;
+        else
+            ok = gather_piece(p, n, out, from, bytes) && ok;
     }
-    return true;
+    return warp_all(ok);
 }
 
 /* All lanes: the call is given up. No load may outlive the block. */

@@ -50,10 +50,10 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
                                           struct warp_scratch *scratch, uint32_t role,
                                           uint32_t number)
 {
-    const struct swl_roles *roles = &b->a->roles;
-    const uint32_t per_channel = role_warps(roles, SWL_C_SUM) + role_warps(roles, SWL_C_GATEWAY);
     const struct swl_combine_shape *s = &b->a->shared;
     const uint32_t list_bytes = swl_list_bytes(s->terms);
+    const uint32_t per_channel =
+        role_warps(&b->a->roles, SWL_C_SUM) + role_warps(&b->a->roles, SWL_C_GATEWAY);
     struct gather_pipe p = {};
 
     p.ga.g = b->g;
@@ -62,6 +62,7 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
     p.ga.tokens = b->a->tokens;
     p.ga.gen_call = b->common->gen_call;
     p.ga.number = b->channel * per_channel + number;
+    p.ga.all = b->g->shape.nchannels * per_channel;
     p.ga.row_bytes = b->a->row_bytes;
     p.ga.dtype = b->a->dtype;
     p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);
@@ -122,11 +123,19 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
             rings_begin(&b);
-        if (first_thread() && !handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
-            b.common->go = 0;
+        if (warp_id() == warp_count() - 1 && lane_id() == 0) { /* while warp 0 tells the peers */
+            if (!handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
+                b.common->go = 0;
+            else if (block_id() == 0 && b.h.head->recv_rows > args.in_rows)
+                /* the gatherers of the missing rows flag them too, each at its own rank */
+                or_in_gpu(&b.g->state->async_bits, SWL_ASYNC_OVERFLOW);
+        }
         block_sync();
-        if (b.common->go)
+        if (b.common->go) {
             combine_role(&b, &job, &units, warp_scratch_at(b.shared.scratch));
+            if (args.entry.direct && block_id() == 0 && warp_id() == 0)
+                await_exits(&b);
+        }
         bulk_wait<0>(); /* no store may outlive the block's shared memory */
     }
     call_end(b.g);

@@ -1,4 +1,4 @@
-/* ht_combine_serve.cuh: both SMs of a channel, rows of this rank's plain tensor. Layer: kernels.
+/* ht_combine_serve.cuh: both SMs of a channel, rows of this rank's tensor for its peers. Layer: kernels.
  *
  * ht_combine_serve (server warps): copy requested rows into the landing slots of gatherers.
  * Reads:    fetch requests, the user's input tensor     Writes: landing slots at the gatherers
@@ -7,8 +7,10 @@
  *           released
  * Progress: the request is the credit; waits for nobody but the gatherers
  * Ends:     every row was asked for, or read in place by this rank's own gatherers (each exactly
- *           once); with a peer-addressable tensor: warp 0 of the rank when all local peers have sent
- *           their exit words */
+ *           once)
+ *
+ * With a peer-addressable tensor nobody serves: the server warps are summers in that call
+ * (src/plan.c), and the first warp of the rank ends when all local peers have sent exit words. */
 #pragma once
 
 #include "kernels/ht_combine.cuh"
@@ -237,13 +239,5 @@ SWL_ROLE void ht_combine_serve(const struct combine_block *b, const struct units
     const uint32_t first = index * g->shape.nchannels + b->channel;
     struct serve_lanes s = {*units, (struct serve_row *)scratch, units->n / 2, 0};
 
-    /* the gatherers of the missing rows flag them too, each at its own rank */
-    if (first == 0 && lane_id() == 0 && b->h.head->recv_rows > b->a->in_rows)
-        or_in_gpu(&g->state->async_bits, SWL_ASYNC_OVERFLOW);
-    if (b->a->entry.direct) {
-        if (first == 0)
-            await_exits(b);
-        return;
-    }
     serve_rows(b, &s, first, nservers * g->shape.nchannels);
 }

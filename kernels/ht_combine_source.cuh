@@ -225,7 +225,7 @@ SWL_DEV void term_of_node(const struct combine_block *b, uint32_t token, uint64_
     term->kind = SUM_PARTIAL;
     term->ring = x;
     term->position = (uint32_t)position;
-    term->wide = SUM_NARROW;
+    term->wide = g->shape.wire_fp32 && b->a->dtype != SWL_FP32;
     term->at = g->window + g->at.partial_in +
                ((uint64_t)x * g->shape.ring_slots + (position & (g->shape.ring_slots - 1))) *
                    swl_partial_bytes(&g->shape);
@@ -238,43 +238,21 @@ struct token_batch {
 };
 
 struct token_place {       /* of a selection in its token */
-    uint32_t place, count; /* terms before it, and in all; a wide one counts twice */
+    uint32_t place, count; /* terms before it, and in all */
     bool first;            /* another node than the term before */
 };
 
-SWL_DEV struct token_place token_place_of(const uint32_t *key, uint32_t topk, uint32_t own,
-                                          uint32_t node, bool wide)
+SWL_DEV struct token_place token_place_of(const uint32_t *key, uint32_t topk, uint32_t own)
 {
     struct token_place p = {0, 0, true};
 
     for (uint32_t j = 0; j < topk; j++) {
-        const uint32_t terms = key[j] == SWL_KEY_NONE ? 0 : wide && key[j] >> 16 != node ? 2 : 1;
-
-        p.count += terms;
-        if (key[j] < own) {
-            p.place += terms;
-            p.first = p.first && key[j] >> 16 != own >> 16;
-        }
+        p.count += key[j] != SWL_KEY_NONE;
+        p.place += key[j] < own;
+        p.first = p.first && !(key[j] < own && key[j] >> 16 == own >> 16);
     }
     p.first = p.first && p.place > 0;
     return p;
-}
-
-/* One lane: selection `place` of `token` with key `key` becomes a term, or two. */
-SWL_DEV void token_term(const struct combine_block *b, struct gatherer *ga, uint32_t token,
-                        uint64_t place, uint32_t key, bool wide, struct sum_term *term)
-{
-    if (key >> 16 == b->g->shape.node) {
-        term_of_local(ga, key & 0xffff, b->h.row[place], term);
-        return;
-    }
-    term_of_node(b, token, place, key >> 16, term);
-    if (wide) {
-        term->wide = SUM_WIDE_LOW;
-        term[1] = term[0];
-        term[1].wide = SUM_WIDE_HIGH;
-        term[1].first = 0;
-    }
 }
 
 /* All lanes: the lists of a batch, token `prepared` and later of the pipe. */
@@ -282,7 +260,6 @@ SWL_DEV void batch_lists(const struct combine_block *b, struct gather_pipe *p,
                          const struct token_batch *batch)
 {
     const struct swl_combine_args *a = b->a;
-    const bool wide = b->g->shape.wire_fp32 && a->dtype != SWL_FP32;
     const uint32_t t = lane_id() / batch->width, k0 = lane_id() % batch->width;
     const uint32_t lanes = batch->width < 32 ? (1u << batch->width) - 1 : ~0u;
     const uint32_t token = batch->first + t * batch->step;
@@ -296,14 +273,17 @@ SWL_DEV void batch_lists(const struct combine_block *b, struct gather_pipe *p,
         key[k] = t < batch->n && k < a->topk ? term_key(b, &p->ga, first + k) : SWL_KEY_NONE;
     warp_sync();
     for (uint32_t k = k0; k < batch->width && t < batch->n; k += 32) {
-        at = token_place_of(key, a->topk, key[k], b->g->shape.node, wide);
+        at = token_place_of(key, a->topk, key[k]);
         if (key[k] != SWL_KEY_NONE) {
             struct sum_term *term = &list_terms(list)[at.place];
 
             term->first = at.first;
-            token_term(b, &p->ga, token, first + k, key[k], wide, term);
+            if (key[k] >> 16 == b->g->shape.node)
+                term_of_local(&p->ga, key[k] & 0xffff, b->h.row[first + k], term);
+            else
+                term_of_node(b, token, first + k, key[k] >> 16, term);
             waits = waits || term_waits(term);
-            mixed = mixed || at.first || term->wide != SUM_NARROW;
+            mixed = mixed || at.first || term->wide;
         }
     }
     waits = (warp_ballot(waits) >> (lane_id() - k0 % 32) & lanes) != 0;
@@ -343,7 +323,7 @@ SWL_DEV void source_finish(struct sum_source *s, struct sum_list *list)
     for (uint32_t i = lane_id(); i < list->nterms; i += 32) {
         const struct sum_term *term = &list_terms(list)[i];
 
-        if (term->kind == SUM_PARTIAL && term->wide != SUM_WIDE_HIGH)
+        if (term->kind == SUM_PARTIAL)
             window_finish_in_gpu(&s->b->g->partial_used[term->ring], term->position);
     }
 }

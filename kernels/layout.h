@@ -39,7 +39,7 @@ struct swl_shape {
     uint32_t chunk_slots; /* slots sent together, <= ring_slots / 2 */
     uint32_t link_slots;  /* slots of a link ring */
     uint32_t nwriters;    /* Q, link writers of a rank */
-    uint32_t ngatherers;  /* warps of a rank that gather rows in combine */
+    uint32_t ngatherers;  /* most warps of a rank that gather rows in combine */
     uint32_t fetch_slots; /* rows a gatherer may have asked of one peer */
     uint32_t wire_fp32;   /* partial sums travel as fp32 */
     uint32_t start_low;   /* test: first position and call number, low word */

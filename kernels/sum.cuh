@@ -1,8 +1,9 @@
 /* sum.cuh: fp32 sums of pieces of rows, in the fixed order of the API. Layer: kernels.
  *
  * Every level adds in fp32 into its own accumulator that starts at +0: a node's rows by ascending local
- * rank, then the nodes in order. A warp sums a piece of columns that fits a unit, SWL_SUM_VECTORS
- * vectors of 16 bytes for each lane: vector lane, lane + 32, … of the piece. */
+ * rank, then the nodes in order. A warp sums a piece of columns that fits a unit, at most SWL_SUM_VECTORS
+ * vectors of 16 bytes for each lane: vector lane, lane + 32, … of the piece. The number of vectors is a
+ * constant where these functions are used, so that sums stay in registers. */
 #pragma once
 
 #include "device.h"
@@ -90,54 +91,55 @@ SWL_DEV struct vec16 round_vector(const struct accumulator *a, uint32_t dtype)
     return v;
 }
 
-struct piece_sum { /* of a lane */
-    struct accumulator node[SWL_SUM_VECTORS], total[SWL_SUM_VECTORS];
-};
-
-SWL_DEV void piece_clear(struct piece_sum *s)
+/* Vector lane + 32 u of a piece of `vectors`: is there one? */
+SWL_DEV bool piece_has(uint32_t u, uint32_t vectors)
 {
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) {
-        accumulator_clear(&s->node[u]);
-        accumulator_clear(&s->total[u]);
-    }
+    return lane_id() + 32 * u < vectors;
 }
 
-/* The terms of a node are over. */
-SWL_DEV void piece_close_node(struct piece_sum *s)
+SWL_DEV void piece_clear(struct accumulator *sum, uint32_t n)
 {
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) {
-        accumulator_add(&s->total[u], &s->node[u]);
-        accumulator_clear(&s->node[u]);
-    }
+    for (uint32_t u = 0; u < n; u++)
+        accumulator_clear(&sum[u]);
 }
 
-/* The piece's payload vectors. */
-SWL_DEV void piece_take(struct piece_sum *s, const char *unit, uint32_t vectors, uint32_t dtype)
+/* A whole unit of bf16: the common case, without a test in the loop. Gain: docs/benchmarks.md. */
+SWL_DEV void piece_take_bf16(struct accumulator *sum, const char *unit)
 {
-    const struct vec16 *from = (const struct vec16 *)unit;
+    const struct vec16 *from = (const struct vec16 *)unit + lane_id();
     struct vec16 in[SWL_SUM_VECTORS];
 
     for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) /* all loads before the first use */
-        if (lane_id() + 32 * u < vectors)
-            in[u] = load_data(from + lane_id() + 32 * u);
+        in[u] = load_data(from + 32 * u);
     for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
-        if (lane_id() + 32 * u < vectors)
-            accumulator_take(&s->node[u], &in[u], dtype);
+        accumulator_take(&sum[u], &in[u], SWL_BF16);
 }
 
-/* Payload vectors [from, to) of the piece, that came as twice as many of fp32. */
-SWL_DEV void piece_take_fp32(struct piece_sum *s, const char *unit, uint32_t from, uint32_t to)
+/* The first n vectors of a lane, those that a piece of `vectors` has. */
+SWL_DEV void piece_take(struct accumulator *sum, uint32_t n, const char *unit, uint32_t vectors,
+                        uint32_t dtype)
 {
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) {
-        const uint32_t v = lane_id() + 32 * u;
+    const struct vec16 *from = (const struct vec16 *)unit + lane_id();
 
-        if (v >= from && v < to) {
-            const struct vec16 *pair = (const struct vec16 *)unit + 2 * (v - from);
+    for (uint32_t u = 0; u < n; u++)
+        if (piece_has(u, vectors)) {
+            const struct vec16 in = load_data(from + 32 * u);
+
+            accumulator_take(&sum[u], &in, dtype);
+        }
+}
+
+/* The same where the piece came as twice as many vectors of fp32. */
+SWL_DEV void piece_take_fp32(struct accumulator *sum, uint32_t n, const char *unit,
+                             uint32_t vectors)
+{
+    for (uint32_t u = 0; u < n; u++)
+        if (piece_has(u, vectors)) {
+            const struct vec16 *pair = (const struct vec16 *)unit + 2 * (lane_id() + 32 * u);
             const struct vec16 low = load_data(pair), high = load_data(pair + 1);
 
-            accumulator_take_fp32(&s->node[u], &low, &high);
+            accumulator_take_fp32(&sum[u], &low, &high);
         }
-    }
 }
 
 /* Store vector v: rounded, or as it is for a partial sum that travels as fp32. */
@@ -160,10 +162,10 @@ SWL_DEV void sum_store(char *out, uint32_t v, const struct accumulator *total, u
 }
 
 /* Vectors first, … of the row at `out`. */
-SWL_DEV void piece_store(const struct piece_sum *s, char *out, uint32_t first, uint32_t vectors,
-                         uint32_t dtype, bool fp32)
+SWL_DEV void piece_store(const struct accumulator *sum, uint32_t n, char *out, uint32_t first,
+                         uint32_t vectors, uint32_t dtype, bool fp32)
 {
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
-        if (lane_id() + 32 * u < vectors)
-            sum_store(out, first + lane_id() + 32 * u, &s->total[u], dtype, fp32);
+    for (uint32_t u = 0; u < n; u++)
+        if (piece_has(u, vectors))
+            sum_store(out, first + lane_id() + 32 * u, &sum[u], dtype, fp32);
 }

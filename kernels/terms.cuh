@@ -15,7 +15,6 @@
 #include "kernels/select.cuh"
 
 enum sum_kind { SUM_HERE, SUM_FETCHED, SUM_PARTIAL };
-enum sum_wide { SUM_NARROW, SUM_WIDE_LOW, SUM_WIDE_HIGH }; /* half of a piece that came as fp32 */
 
 struct sum_term {
     const char *at;    /* 16-byte vectors */
@@ -24,7 +23,7 @@ struct sum_term {
     uint32_t ring;     /* FETCHED: local rank; PARTIAL: ring of partial sums */
     uint8_t kind;
     uint8_t first; /* of its node, but not of the token */
-    uint8_t wide;
+    uint8_t wide;  /* a partial sum that travels as fp32, twice as long as the payload */
     uint8_t pad;
 };
 static_assert(sizeof(struct sum_term) == SWL_TERM_BYTES, "picture of block.h");
@@ -51,6 +50,7 @@ struct gatherer {
     const char *tokens; /* this rank's input rows */
     uint64_t gen_call;
     uint32_t number; /* of this gatherer in its rank */
+    uint32_t all;    /* gatherers of the rank in this call */
     uint32_t row_bytes;
     uint32_t dtype;
     uint32_t own; /* of this lane: rows of this rank's plain tensor that need no server */
@@ -105,7 +105,7 @@ SWL_DEV void term_of_local(struct gatherer *ga, uint32_t local, uint32_t row, st
     const struct swl_entry *e = entry_of(g, local, ga->w->call);
 
     term->kind = SUM_HERE;
-    term->wide = SUM_NARROW;
+    term->wide = 0;
     if (local == g->shape.local) {
         ga->own += !e->direct;
         term->at = ga->tokens + (uint64_t)row * ga->row_bytes;
@@ -214,7 +214,7 @@ SWL_DEV void gatherer_exit(const struct gatherer *ga)
     warp_sync();
     if (lane_id() == 0)
         before = add_in_gpu(&g->state->gathered, 1u);
-    if (warp_shfl(before, 0) != g->shape.ngatherers - 1)
+    if (warp_shfl(before, 0) != ga->all - 1)
         return;
     warp_sync();
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)

@@ -27,9 +27,8 @@ SWL_DEV struct units units_init(const struct swl_combine_block *b, uint32_t byte
     const struct units u = {shared + b->units + first * bytes,
                             (mbarrier *)(shared + b->barriers) + first, bytes, n};
 
-    if (lane_id() == 0) {
-        for (uint32_t i = 0; i < n; i++)
-            stage_init(&u.loaded[i], 1);
+    for (uint32_t i = lane_id(); i < n; i += 32) {
+        stage_init(&u.loaded[i], 1);
         stage_init_done();
     }
     return u;
@@ -51,12 +50,11 @@ SWL_DEV char *unit_at(const struct units *u, struct unit_turn t)
     return u->at + t.unit * u->bytes;
 }
 
-/* One lane, which has ordered the source before its bulk loads. Without bytes the unit is only passed. */
+/* One lane, which has ordered the source before its bulk loads. */
 SWL_DEV void unit_load(const struct units *u, struct unit_turn t, const char *src, uint32_t bytes)
 {
     stage_expect(&u->loaded[t.unit], bytes);
-    if (bytes)
-        bulk_load(unit_at(u, t), src, bytes, &u->loaded[t.unit]);
+    bulk_load(unit_at(u, t), src, bytes, &u->loaded[t.unit]);
 }
 
 /* A load completes without anybody's help, and it must before the block may end, so that a given-up
@@ -64,8 +62,11 @@ SWL_DEV void unit_load(const struct units *u, struct unit_turn t, const char *sr
 SWL_DEV bool await_unit(const struct units *u, struct unit_turn t, const struct swl_watch *w,
                         struct wait_at at)
 {
-    const uint64_t deadline = w->deadline_ns + 1000000000ull;
+    uint64_t deadline;
 
+    if (stage_test(&u->loaded[t.unit], t.parity)) /* as a rule */
+        return true;
+    deadline = w->deadline_ns + 1000000000ull;
     while (!stage_test(&u->loaded[t.unit], t.parity)) {
         if (clock_ns() >= deadline) {
             at.kind = SWL_FAULT_STAGE;

@@ -14,6 +14,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
 {
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_plan_kernel *plan = &group->plan.combine;
+    const struct swl_entry entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE);
     const struct swl_combine_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
@@ -24,8 +25,8 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .row_bytes = call->row_bytes,
         .in_rows = (uint32_t)swl_min_u64(call->tokens.rows, UINT32_MAX),
         .dtype = dtype_of(call->dtype),
-        .entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE),
-        .roles = plan->roles,
+        .entry = entry,
+        .roles = entry.direct ? group->plan.combine_direct : plan->roles,
         .shared = group->plan.combine_shared,
     };
 

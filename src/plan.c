@@ -30,7 +30,7 @@ static const struct swl_roles combine_nodes = {
               [SWL_C_SERVE] = {3, 3}},
 };
 static const struct swl_roles combine_node = {
-    .count = {[SWL_C_SUM] = {10, 10}, [SWL_C_SERVE] = {2, 2}},
+    .count = {[SWL_C_SUM] = {12, 12}, [SWL_C_SERVE] = {4, 4}},
 };
 
 static uint32_t warps_of(const struct swl_roles *roles, uint32_t role)
@@ -150,7 +150,7 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
     while (s->link_slots > 2 &&
            (uint64_t)s->link_slots * swl_link_slot_bytes(s) > SWL_LINK_RING_BYTES)
         s->link_slots /= 2;
-    s->fetch_slots = s->max_local > 16 || s->max_topk > 32 ? 2 : 4;
+    s->fetch_slots = s->max_local <= 4 ? 8 : s->max_local <= 16 ? 4 : 2;
 }
 
 static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32_t rank)
@@ -209,10 +209,18 @@ static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *
     struct swl_combine_shape *shared = &plan->combine_shared;
 
     shared->nwarps = plan_grid(kernel, plan, roles, halves);
+    plan->combine_direct = kernel->roles;
+    for (uint32_t half = 0; half < 2; half++) {
+        uint8_t *sum = &plan->combine_direct.count[SWL_C_SUM][half];
+        uint8_t *serve = &plan->combine_direct.count[SWL_C_SERVE][half];
+
+        *sum = (uint8_t)(*sum + *serve);
+        *serve = 0;
+    }
     shared->nrings = plan->rings_per_block;
     /* a warp lists 32 / K tokens at once; two times that where they fit well */
-    shared->nlists = plan->shape.max_topk > 16 ? 4 : 8;
-    shared->terms = plan->shape.max_topk * (plan->shape.wire_fp32 ? 2 : 1);
+    shared->nlists = plan->shape.max_topk > 32 ? 2 : plan->shape.max_topk > 16 ? 4 : 8;
+    shared->terms = plan->shape.max_topk;
     swl_combine_fit(shared, swl_partial_bytes(&plan->shape), shared_bytes);
     kernel->piece_bytes = shared->nunits ? shared->unit_bytes : 0;
     kernel->shared_bytes = swl_combine_block_of(shared).bytes;
@@ -276,7 +284,8 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
     s->nwriters =
         s->nchannels * (warps_of(dispatch, SWL_D_FORWARD) + warps_of(dispatch, SWL_D_WRITE));
     s->ngatherers =
-        s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY));
+        s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY) +
+                        warps_of(combine, SWL_C_SERVE)); /* they sum where nobody needs a server */
     p.at = swl_window_of(s);
     rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
     p.rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));

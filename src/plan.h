@@ -59,6 +59,7 @@ struct swl_plan {
     struct swl_shape shape;
     struct swl_window at;
     struct swl_plan_kernel route, dispatch, combine;
+    struct swl_roles combine_direct;         /* combine of a tensor that peers can address */
     struct swl_combine_shape combine_shared; /* of a block of combine */
     uint32_t rings_per_block;
     uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */

@@ -113,7 +113,7 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.shape().chunk_slots, 8u);
     EXPECT_EQ(j.shape().link_slots, 8u);
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
-    EXPECT_EQ(j.shape().ngatherers, 8u * 15);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 21);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);
     EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
     EXPECT_EQ(j.plans[0].dispatch.threads, 384u);
@@ -129,7 +129,7 @@ TEST(Plan, OneNodeHasWritersAndReceiversOnly)
     EXPECT_EQ(j.shape().nrings, 1u);
     EXPECT_EQ(j.shape().nserved, 0u);
     EXPECT_EQ(j.shape().nwriters, 8u * 12);
-    EXPECT_EQ(j.shape().ngatherers, 8u * 20);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 32);
     EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
     expect_sound(j.plans[0]);
 }
