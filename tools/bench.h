@@ -192,7 +192,7 @@ struct bench_sample {
 
 struct bench_summary {
     int complaints; /* of all ranks */
-    uint64_t device_bytes, window_bytes, nsms, dropped;
+    uint64_t device_bytes, window_bytes, nsms, nic_sms, dropped;
     int ngpus; /* different ones */
     struct bench_traffic traffic;
     double wall_s;

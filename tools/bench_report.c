@@ -174,9 +174,11 @@ static void print_table(const struct bench_options *o, const struct figures *fig
 #if SWL_EMULATED
     print_clock(o);
 #endif
-    printf("  %" PRIu64
-           " SMs, %.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",
-           summary->nsms, (double)summary->device_bytes / 1e6, (double)summary->window_bytes / 1e6);
+    printf("  %" PRIu64 " SMs, ", summary->nsms);
+    if (summary->nic_sms)
+        printf("beside them %" PRIu64 " NIC blocks, ", summary->nic_sms);
+    printf("%.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",
+           (double)summary->device_bytes / 1e6, (double)summary->window_bytes / 1e6);
     if (summary->dropped)
         printf("  %" PRIu64 " rows dropped beyond the budget of %" PRId64 " rows\n",
                summary->dropped, o->budget);
@@ -266,6 +268,7 @@ static bool write_json(const struct bench_options *o, const struct figures *figu
     swl_json_flag(&json, "verified", o->verify && summary->complaints == 0);
     swl_json_integer(&json, "differences", summary->complaints);
     swl_json_integer(&json, "sms", (int64_t)summary->nsms);
+    swl_json_integer(&json, "nic_sms", (int64_t)summary->nic_sms);
     swl_json_integer(&json, "device_bytes", (int64_t)summary->device_bytes);
     swl_json_integer(&json, "window_bytes", (int64_t)summary->window_bytes);
     swl_json_integer(&json, "rows_dropped", (int64_t)summary->dropped);

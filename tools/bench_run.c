@@ -417,7 +417,7 @@ static bool gather(struct bench_rank *r, const void *mine, void *all, size_t byt
 
 struct bench_closing {
     int64_t complaints;
-    uint64_t queries[4];
+    uint64_t queries[5];
     uint8_t uuid[16];
 };
 
@@ -438,7 +438,8 @@ static int count_gpus(const struct bench_closing *closings, size_t nranks)
 static bool close_run(struct bench_rank *r, const struct bench_sample *mine, double wall_s)
 {
     static const int keys[] = {SWIMLANE_QUERY_DEVICE_BYTES, SWIMLANE_QUERY_WINDOW_BYTES,
-                               SWIMLANE_QUERY_SMS, SWIMLANE_QUERY_ROWS_DROPPED};
+                               SWIMLANE_QUERY_SMS, SWIMLANE_QUERY_ROWS_DROPPED,
+                               SWIMLANE_QUERY_NIC_SMS};
     const size_t nranks = (size_t)r->o->size.nranks, nsamples = (size_t)r->o->iterations;
     struct bench_closing closing = {.complaints = r->complaints};
     struct bench_closing *closings = calloc(nranks, sizeof *closings);
@@ -449,7 +450,7 @@ static bool close_run(struct bench_rank *r, const struct bench_sample *mine, dou
 
     if (swl_gpu_current(&device) == cudaSuccess && swl_gpu_info(device, &gpu) == cudaSuccess)
         memcpy(closing.uuid, gpu.uuid, sizeof closing.uuid);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         swimlaneGroupQuery(r->group, keys[i], &closing.queries[i]);
     bool ok = closings && samples && gather(r, &closing, closings, sizeof closing) &&
               gather(r, mine, samples, nsamples * sizeof *samples);
@@ -462,6 +463,7 @@ static bool close_run(struct bench_rank *r, const struct bench_sample *mine, dou
     summary.device_bytes = closing.queries[0];
     summary.window_bytes = closing.queries[1];
     summary.nsms = closing.queries[2];
+    summary.nic_sms = closing.queries[4];
     if (ok && r->rank == 0) {
         summary.traffic = bench_traffic_of(r->o, r->slots[r->nslots - 1].oracle);
         ok = bench_report(r->o, samples, &summary);

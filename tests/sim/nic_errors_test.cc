@@ -271,12 +271,16 @@ void error_and_reset(nic_world &w)
 
     for (int round = 0; round < 3; round++) {
         expect_works(s, 0);
+        nic_serve_stop(w, 0); /* queue pairs change state between kernels */
         ASSERT_EQ(s.me->nic->ops->to_error(s.me->nic, 0), ncclSuccess);
+        nic_serve_start(w, 0);
         nic_raw(s.qp, add_of(s, s.peer->word_at(0), s.peer->signal.rkey));
         nic_raw_ring(s.qp);
         EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_FLUSHED));
+        nic_serve_stop(w, 0);
         ASSERT_EQ(s.me->nic->ops->reset(s.me->nic, 0), ncclSuccess);
         nic_connect(w, 0, 0);
+        nic_serve_start(w, 0);
         EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
     }
     EXPECT_EQ(*s.peer->word(0), 3u);
@@ -286,6 +290,7 @@ void peer_in_error(nic_world &w)
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
 
+    nic_serve_stop(w, 1);
     ASSERT_EQ(s.peer->nic->ops->to_error(s.peer->nic, 0), ncclSuccess);
     nic_raw(s.qp, write_of(s, 0, 0, 64));
     nic_raw_ring(s.qp);
@@ -353,12 +358,12 @@ TEST(NicErrors, DoorbellOfAnotherQueueIsAnError)
 
 TEST(NicErrors, EntryRewrittenBeforeItsCompletionIsAnError)
 {
-    nic_run(0, nic_options(), rewritten_entry);
+    nic_run_on_host(0, nic_options(), rewritten_entry);
 }
 
 TEST(NicErrors, KeyOfAnOldRegistrationIsRefused)
 {
-    nic_run(0, nic_options(), old_key);
+    nic_run_on_host(0, nic_options(), old_key);
 }
 
 TEST(NicErrors, QueueIsUsableAgainAfterReset)
@@ -375,7 +380,7 @@ TEST(NicErrors, PeerInErrorDoesNotAnswer)
 TEST(NicErrors, DestroyedPeerDoesNotAnswer)
 {
     for (uint64_t seed = 0; seed < 4; seed++)
-        nic_run(seed, nic_options(), peer_destroyed);
+        nic_run_on_host(seed, nic_options(), peer_destroyed);
 }
 
 TEST(NicErrors, MisuseByTheHostIsRefusedWithASentence)

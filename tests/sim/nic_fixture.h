@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/gpu.h"
 #include "transport/qp.cuh"
+#include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
 
 #include <gtest/gtest.h>
@@ -23,9 +24,11 @@ struct nic_options {
     struct swl_link_model link = {};
     uint64_t timeout_ns = 1000000000ull; // of kernels
     unsigned preempt_per_1000 = 50;
+    uint32_t executor = SWL_SOFT_AUTO; // AUTO: one run with each executor
 };
 
 const uint64_t nic_signal_bytes = 4096;
+const uint32_t nic_blocks = 2;
 
 // One rank: NIC, window = signals + payload, queue pairs, everything a watch points to.
 struct nic_rank {
@@ -39,6 +42,11 @@ struct nic_rank {
     uint64_t stop = 0, entry[2] = {0, 0};
     uint32_t claimed = 0, bits = 0, local_rank = 0;
     char *own_window = nullptr;
+    // of the grid that runs the NIC, if blocks do
+    struct swl_watch nic_watch = {};
+    uint32_t closing = 0;
+    uint64_t gen = 1;
+    int served = 1; // it has ended
 
     uint64_t *word(uint64_t i) const
     {
@@ -76,6 +84,8 @@ inline void nic_open(nic_world &w, int r)
     config.depth = o.depth;
     config.first_index = o.first_index;
     config.timeout_ns = 1000000000ull;
+    config.soft_executor = o.executor;
+    config.gpu_blocks = nic_blocks;
     config.soft_link = o.link;
     config.soft_faults = o.faults;
     ASSERT_EQ(swl_gpu_use(r), cudaSuccess);
@@ -138,10 +148,65 @@ inline void nic_arm(nic_world &w)
     }
 }
 
+inline bool nic_grid_over(void *done)
+{
+    return __atomic_load_n(static_cast<int *>(done), __ATOMIC_ACQUIRE) != 0;
+}
+
+inline void nic_grid_end(void *done)
+{
+    __atomic_store_n(static_cast<int *>(done), 1, __ATOMIC_RELEASE);
+}
+
+inline void nic_serve_body(const void *arg)
+{
+    nic_rank *k = *static_cast<nic_rank *const *>(arg);
+    struct swl_nic_caps caps;
+
+    k->nic->ops->caps(k->nic, &caps);
+    nic_serve(caps.gpu_port,
+              {static_cast<uint32_t>(block_id()), nic_blocks, &k->nic_watch, &k->closing, &k->gen},
+              static_cast<char *>(block_shared()));
+}
+
+// Blocks that run the NIC of rank r while the test does: a grid of their own, to the end of the test.
+inline void nic_serve_start(nic_world &w, int r)
+{
+    nic_rank *k = &w.rank[r];
+    struct simt_grid g = {};
+
+    if (w.options.executor != SWL_SOFT_BLOCKS)
+        return;
+    k->closing = 0;
+    k->served = 0;
+    k->nic_watch = k->watch;
+    k->nic_watch.deadline_ns = UINT64_MAX / 4;
+    g.name = "nic";
+    g.gpu = r;
+    g.blocks = nic_blocks;
+    g.threads = 128;
+    g.shared_bytes = NIC_TEAMS * NIC_BOARD_BYTES;
+    g.body = nic_serve_body;
+    g.args = &k;
+    g.args_bytes = sizeof(k);
+    g.done = nic_grid_end;
+    g.done_arg = &k->served;
+    simt_grid_start(&g);
+}
+
+inline void nic_serve_stop(nic_world &w, int r)
+{
+    nic_rank &k = w.rank[r];
+
+    __atomic_store_n(&k.closing, 2, __ATOMIC_RELEASE); // pairs with nic_next
+    simt_park(SIMT_WHY("test: end of the NIC's grid", r, 0), nic_grid_over, &k.served, UINT64_MAX);
+}
+
 inline void nic_close(nic_world &w, int r)
 {
     nic_rank &k = w.rank[r];
 
+    nic_serve_stop(w, r);
     if (k.nic) {
         EXPECT_EQ(k.nic->ops->destroy(k.nic), ncclSuccess) << swl_last_error();
     }
@@ -151,16 +216,6 @@ inline void nic_close(nic_world &w, int r)
         EXPECT_EQ(swl_gpu_free(k.qps), cudaSuccess);
     }
     k.window = nullptr;
-}
-
-inline bool nic_grid_over(void *done)
-{
-    return __atomic_load_n(static_cast<int *>(done), __ATOMIC_ACQUIRE) != 0;
-}
-
-inline void nic_grid_end(void *done)
-{
-    __atomic_store_n(static_cast<int *>(done), 1, __ATOMIC_RELEASE);
 }
 
 // One warp-multiple grid on each rank; waits for both. A NULL body leaves a rank out.
@@ -211,6 +266,8 @@ inline void nic_host(void *arg)
         nic_connect(w, 1, i);
     }
     nic_arm(w);
+    for (int r = 0; r < 2 && !::testing::Test::HasFatalFailure(); r++)
+        nic_serve_start(w, r);
     if (!::testing::Test::HasFatalFailure())
         job->test(w);
     for (int r = 0; r < 2; r++)
@@ -219,6 +276,16 @@ inline void nic_host(void *arg)
 
 inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
 {
+    if (options.executor == SWL_SOFT_AUTO) {
+        for (uint32_t executor : {SWL_SOFT_ENGINE, SWL_SOFT_BLOCKS, SWL_SOFT_THREAD}) {
+            nic_options one = options;
+
+            SCOPED_TRACE(::testing::Message() << "executor " << executor);
+            one.executor = executor;
+            nic_run(seed, one, test);
+        }
+        return;
+    }
     struct simt_config c = simt_config_get();
     nic_job job = {options, test};
 
@@ -228,6 +295,17 @@ inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_
     simt_config_set(&c);
     simt_fiber("nic test", 0, 0, nic_host, &job);
     EXPECT_EQ(simt_run(), 0);
+}
+
+// What blocks do not do: parts that arrive late or in another order, regions that come and go.
+inline void nic_run_on_host(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
+{
+    for (uint32_t executor : {SWL_SOFT_ENGINE, SWL_SOFT_THREAD}) {
+        nic_options one = options;
+
+        one.executor = executor;
+        nic_run(seed, one, test);
+    }
 }
 
 // ---- posting and looking without a kernel ----

@@ -270,12 +270,12 @@ TEST(Nic, WritesOfAQueueLandInAnyOrderButNeverAfterTheAdd)
 #endif
     order_found = 0;
     for (uint64_t seed = 0; seed < 8; seed++)
-        nic_run(seed, o, look_at_order);
+        nic_run_on_host(seed, o, look_at_order);
     EXPECT_GT(order_found, 0u);
     order_found = 0;
     o.faults = "reorder=off";
     for (uint64_t seed = 0; seed < 8; seed++)
-        nic_run(seed, o, look_at_order);
+        nic_run_on_host(seed, o, look_at_order);
     EXPECT_EQ(order_found, 0u);
 }
 
@@ -286,7 +286,7 @@ TEST(Nic, PayloadIsReadUntilTheCompletionAndNotAfter)
 #endif
     late_found = 0;
     for (uint64_t seed = 1; seed < 9; seed++)
-        nic_run(seed, nic_options(), change_source);
+        nic_run_on_host(seed, nic_options(), change_source);
     EXPECT_GT(late_found, 0u);
 }
 

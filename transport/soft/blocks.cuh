@@ -130,15 +130,21 @@ SWL_DEV void nic_flush(struct soft_qp *qp)
 
 /* ---- doorbells; lane 0 ---- */
 
-/* Counts of entries and doorbells, and times, begin when faults take effect. */
+/* Times begin when faults take effect, by the clock of the device. */
+SWL_DEV void nic_faults_stamp(struct soft_port *port)
+{
+    if (port->faults.nrules && peek_doorbell(&port->faults.begin_ns) == 0)
+        cas_in_gpu(&port->faults.begin_ns, 0ull, clock_ns());
+}
+
+/* So do counts of entries and doorbells. */
 SWL_DEV void nic_faults_begin(struct soft_port *port, struct soft_qp *qp)
 {
     if (qp->fault_epoch != port->fault_epoch) {
         qp->fault_epoch = port->fault_epoch;
         qp->entry_count = qp->doorbell_count = 0;
     }
-    if (port->faults.nrules && peek_doorbell(&port->faults.begin_ns) == 0)
-        cas_in_gpu(&port->faults.begin_ns, 0ull, clock_ns());
+    nic_faults_stamp(port);
 }
 
 SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp)
@@ -201,6 +207,14 @@ SWL_DEV uint64_t nic_limit(const struct nic_team *t, uint32_t closing, uint64_t 
     return given_up || soon > w->deadline_ns ? soon : w->deadline_ns;
 }
 
+SWL_DEV bool nic_dead(struct soft_port *port)
+{
+    if (peek_doorbell(&port->faults.nrules) == 0) /* the host sets it last */
+        return false;
+    nic_faults_stamp(port);
+    return swl_soft_faults_dead(&port->faults, clock_ns());
+}
+
 /* A NIC that has died does nothing and answers nobody. */
 SWL_DEV void nic_die(const struct nic_team *t)
 {
@@ -221,7 +235,7 @@ SWL_DEV uint32_t nic_next(const struct nic_team *t, uint32_t *turn)
         const uint32_t closing = peek_doorbell(t->grid.closing) ? read_in_gpu(t->grid.closing) : 0;
         const uint64_t now = clock_ns();
         uint64_t next = NIC_NEVER, limit = most;
-        const bool dead = swl_soft_faults_dead(&t->port->faults, now);
+        const bool dead = nic_dead(t->port);
         const uint32_t i = dead ? NIC_NONE : nic_scan(t, turn, now, &next);
 
         if (i != NIC_NONE)

@@ -109,6 +109,17 @@ static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct s
     return ncclSuccess;
 }
 
+/* To blocks that run the peer's NIC: whether this end answers nobody. */
+static ncclResult_t tell_peer(struct soft_nic *nic, uint32_t qp, uint32_t failed)
+{
+    const struct soft_qp *q = &nic->qps[qp];
+
+    if (nic->executor != SWL_SOFT_BLOCKS || q->peer == NULL)
+        return ncclSuccess;
+    return swl_soft_copy(nic, &soft_qp_at(q->far_live, q->peer_qp)->peer_failed, &failed,
+                         sizeof(failed));
+}
+
 ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct swl_nic_address *peer)
 {
     struct soft_nic *nic = soft_of(base);
@@ -148,7 +159,8 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
     /* release: pairs with the acquire of the executors at both ends */
     __atomic_store_n(&q->state, SWL_NIC_QP_READY, __ATOMIC_RELEASE);
     soft_kick(nic);
-    return swl_soft_push_qp(nic, qp);
+    SWL_TRY(swl_soft_push_qp(nic, qp));
+    return tell_peer(nic, qp, 0);
 }
 
 ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
@@ -209,7 +221,8 @@ static ncclResult_t change(struct soft_nic *nic, uint32_t qp, enum soft_request 
         q->completed = q->executed = q->fetched = q->end;
         q->next_ns = q->flush_ns = UINT64_MAX;
     }
-    return swl_soft_push_qp(nic, qp);
+    SWL_TRY(swl_soft_push_qp(nic, qp));
+    return what == SOFT_REQUEST_ERROR ? tell_peer(nic, qp, 1) : ncclSuccess;
 }
 
 static ncclResult_t request(struct soft_nic *nic, uint32_t qp, enum soft_request what)
