@@ -64,7 +64,7 @@ struct swl_nic_region {
 
 /* Address of a queue pair: opaque to everybody but the same kind of NIC, sent by value. */
 struct swl_nic_address {
-    uint8_t bytes[128];
+    uint8_t bytes[192];
 };
 
 struct swl_nic_qp_status {

@@ -325,7 +325,9 @@ void misuse(nic_world &w)
     EXPECT_EQ(nic->ops->connect(nic, 0, &a), ncclInvalidUsage) << "twice";
     a.bytes[8] ^= 1;
     EXPECT_EQ(nic->ops->connect(nic, 0, &a), ncclInvalidUsage);
-    EXPECT_NE(strstr(swl_last_error(), "another process"), nullptr);
+    if (w.options.executor != SWL_SOFT_BLOCKS) { /* those map the memory of other processes */
+        EXPECT_NE(strstr(swl_last_error(), "another process"), nullptr);
+    }
     memset(&a, 0, sizeof(a));
     EXPECT_EQ(nic->ops->connect(nic, 0, &a), ncclInvalidUsage);
     EXPECT_NE(strstr(swl_last_error(), "no software NIC"), nullptr);

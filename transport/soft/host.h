@@ -41,15 +41,29 @@ ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp 
 /* far.c: peers of a NIC that blocks run. */
 struct soft_far {
     struct soft_far *next;
-    uint64_t serial;         /* of the peer */
-    struct soft_port *table; /* device: its regions at the addresses of this device */
-    struct soft_port *live;  /* its own port */
-    void **maps;             /* mapped for it */
+    uint64_t process, serial; /* of the peer */
+    struct soft_port *table;  /* device: its regions at the addresses of this device */
+    struct soft_port *live;   /* its own port */
+    void *waste;              /* device: stands for what this process cannot map */
+    void **maps;              /* mapped for it */
     uint32_t nmaps;
 };
-/* The entry of a peer of this process, made at the first call. */
+/* What connect needs to know of the peer; travels as struct swl_nic_address. */
+struct soft_address {
+    uint32_t id;  /* SOFT_ADDRESS_ID */
+    uint32_t nic; /* place in the table */
+    uint64_t process;
+    uint64_t serial; /* of the NIC, so that a place used again is noticed */
+    uint32_t qp, qpn;
+    uint32_t executor, pad;
+    struct swl_gpu_share share; /* of the NIC's memory, which begins with its port; blocks only */
+};
+
+/* The entry of a peer, made at the first call. `peer` is NULL if it is in another process. */
 ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
-                              struct soft_far **far_p);
+                              const struct soft_address *address, struct soft_far **far_p);
+/* Say in the own port how other processes reach region `slot`. */
+void swl_soft_far_offer(struct soft_nic *nic, uint32_t slot);
 ncclResult_t swl_soft_far_release(struct soft_nic *nic);
 
 /* queue.c: operations of nic.h on queue pairs. */

@@ -382,6 +382,10 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
     region_p->address = r->address;
     /* release: pairs with Mem::key in soft_reach */
     __atomic_store_n(&r->key, region_p->lkey, __ATOMIC_SEQ_CST);
+    if (by_blocks(nic) && slot < SOFT_OFFERS) {
+        swl_soft_far_offer(nic, slot);
+        SWL_TRY(swl_soft_push_port(nic, &nic->port->offers[slot], sizeof(nic->port->offers[0])));
+    }
     return swl_soft_push_port(nic, r, sizeof(*r));
 }
 

@@ -12,6 +12,7 @@
 #include "transport/wqe.h"
 
 #define SOFT_REGIONS 256u /* slots of the region table, power of two */
+#define SOFT_OFFERS  16u
 
 struct soft_nic; /* state.h; host only */
 
@@ -24,6 +25,13 @@ struct soft_region {
     uint64_t address; /* of the first byte, in requests */
     uint64_t bytes;
     uint8_t *memory; /* where the reader of this table reaches it */
+};
+
+/* How other processes map a region: a struct swl_gpu_share and an offset. Zero: they cannot. */
+struct soft_offer {
+    uint8_t share[128];
+    uint64_t offset;
+    uint64_t offered;
 };
 
 /* Link model of a NIC. */
@@ -47,6 +55,7 @@ struct soft_port {
     struct soft_faults faults;
     struct swl_soft_stats stats; /* shared, relaxed; of executors of the host */
     struct soft_region regions[SOFT_REGIONS];
+    struct soft_offer offers[SOFT_OFFERS]; /* of the first regions */
 };
 
 /* A work request in flight. */

@@ -12,15 +12,6 @@
 
 #define SOFT_ADDRESS_ID 0x736f6674u
 
-/* What connect needs to know of the peer; travels as struct swl_nic_address. */
-struct soft_address {
-    uint32_t id;  /* SOFT_ADDRESS_ID */
-    uint32_t nic; /* place in the table */
-    uint64_t process;
-    uint64_t serial; /* of the NIC, so that a place used again is noticed */
-    uint32_t qp, qpn;
-    uint32_t executor, pad;
-};
 static_assert(sizeof(struct soft_address) <= sizeof(struct swl_nic_address),
               "the address travels inside the opaque one");
 
@@ -89,13 +80,15 @@ ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_
     a.qp = qp;
     a.qpn = nic->qps[qp].qpn;
     a.executor = nic->executor;
+    a.share = nic->share;
     memset(address_p, 0, sizeof(*address_p));
     memcpy(address_p->bytes, &a, sizeof(a));
     return ncclSuccess;
 }
 
-/* The peer's regions and port, as the executor of `nic` reaches them. */
-static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct soft_nic *peer)
+/* The peer's regions and port, as the executor of `nic` reaches them. `peer`: NULL = other process. */
+static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct soft_nic *peer,
+                               const struct soft_address *a)
 {
     struct soft_far *far;
 
@@ -103,7 +96,7 @@ static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct s
         q->far = q->far_live = peer->port;
         return ncclSuccess;
     }
-    SWL_TRY(swl_soft_far_get(nic, peer, &far));
+    SWL_TRY(swl_soft_far_get(nic, peer, a, &far));
     q->far = far->table;
     q->far_live = far->live;
     return ncclSuccess;
@@ -114,7 +107,7 @@ static ncclResult_t tell_peer(struct soft_nic *nic, uint32_t qp, uint32_t failed
 {
     const struct soft_qp *q = &nic->qps[qp];
 
-    if (nic->executor != SWL_SOFT_BLOCKS || q->peer == NULL)
+    if (nic->executor != SWL_SOFT_BLOCKS || q->far_live == NULL)
         return ncclSuccess;
     return swl_soft_copy(nic, &soft_qp_at(q->far_live, q->peer_qp)->peer_failed, &failed,
                          sizeof(failed));
@@ -134,26 +127,28 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: queue pair 0x%06x: the peer has no software NIC", nic->rank,
                         q->qpn);
-    if (a.process != process)
+    if (a.process != process && nic->executor != SWL_SOFT_BLOCKS)
         return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: queue pair 0x%06x: the peer is in another process; software "
-                        "NICs connect only ranks of one process",
+                        "rank %u nic: queue pair 0x%06x: the peer is in another process; only "
+                        "software NICs on blocks of kernels connect ranks of several processes",
                         nic->rank, q->qpn);
-    if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) != SWL_NIC_QP_INIT)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is already connected",
-                        nic->rank, q->qpn);
-    far = find(&a);
-    if (far == NULL || a.qp >= far->port->nqps || far->qps[a.qp].qpn != a.qpn)
-        return swl_fail(ncclSystemError,
-                        "rank %u nic: queue pair 0x%06x: the peer's queue pair 0x%06x is gone",
-                        nic->rank, q->qpn, a.qpn);
     if ((a.executor == SWL_SOFT_BLOCKS) != (nic->executor == SWL_SOFT_BLOCKS))
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: queue pair 0x%06x: SWIMLANE_SOFT_EXECUTOR differs from "
                         "the peer's",
                         nic->rank, q->qpn);
-    SWL_TRY(reach_peer(nic, q, far));
-    __atomic_add_fetch(&far->references, 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) != SWL_NIC_QP_INIT)
+        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is already connected",
+                        nic->rank, q->qpn);
+    far = a.process == process ? find(&a) : NULL;
+    if (a.process == process &&
+        (far == NULL || a.qp >= far->port->nqps || far->qps[a.qp].qpn != a.qpn))
+        return swl_fail(ncclSystemError,
+                        "rank %u nic: queue pair 0x%06x: the peer's queue pair 0x%06x is gone",
+                        nic->rank, q->qpn, a.qpn);
+    SWL_TRY(reach_peer(nic, q, far, &a));
+    if (far)
+        __atomic_add_fetch(&far->references, 1, __ATOMIC_RELAXED);
     q->peer = far;
     q->peer_qp = a.qp;
     /* release: pairs with the acquire of the executors at both ends */
@@ -253,5 +248,6 @@ ncclResult_t swl_soft_reset(struct swl_nic *base, uint32_t qp)
     if (q->peer)
         swl_soft_nic_drop(q->peer);
     q->peer = NULL;
-    return ncclSuccess;
+    q->far = q->far_live = NULL;
+    return swl_soft_push_qp(soft_of(base), qp);
 }
