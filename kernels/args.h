@@ -62,6 +62,7 @@ struct swl_device_group {
     const uint32_t *local_rank;     /* [nlocal] */
     const uint32_t *rank_node;      /* [nranks] */
     const uint32_t *rank_local;     /* [nranks] */
+    const uint32_t *rank_place;     /* [nranks] node << 16 | local index */
     const uint32_t *node_rank;      /* [nnodes][max_local] rank, or SWL_NO_PEER */
     const uint32_t *gateway_local;  /* [nranks] local index of the rank of my node that brings
                                             me that rank's rows: itself or its gateway */
@@ -150,8 +151,7 @@ struct swl_dispatch_args {
     uint32_t idx_base;      /* added to local ids: 0, or the first id of this rank */
     struct swl_entry entry; /* how peers reach out_tokens */
     struct swl_roles roles;
-    uint32_t piece_bytes;     /* of a row, per copy stage */
-    uint32_t rings_per_block; /* most rings of one channel, source or gateway side */
+    struct swl_block_shape block; /* nrings: most rings of one channel, source or gateway side */
 };
 
 enum swl_dtype { SWL_BF16, SWL_FP16, SWL_FP32 };

@@ -1,9 +1,9 @@
 /* block.h: the shared memory of a block, described once. C and CUDA.
  *
  * Route and dispatch use one picture: a common part, words per ring of the block's channel, and per
- * warp a scratch list and two copy stages. Combine has its own: instead of copy stages a warp has a
- * ring of units, which hold pieces of rows on their way, and the lists of the tokens it works on. The
- * host sizes it, the kernel finds its parts. */
+ * warp a scratch list, the state of its links to the ranks of the node, and copy stages. Combine has its
+ * own: instead of copy stages a warp has a ring of units, which hold pieces of rows on their way, and the
+ * lists of the tokens it works on. The host sizes it, the kernel finds its parts. */
 #pragma once
 
 #include "kernels/layout.h"
@@ -11,47 +11,66 @@
 #define SWL_COMMON_BYTES  512u  /* struct block_common of call.cuh fits */
 #define SWL_RING_WORDS    4u    /* u64 per ring, for the source half and for the gateway half */
 #define SWL_SCRATCH_BYTES 1408u /* struct warp_scratch of select.cuh fits */
-#define SWL_STAGES        2u
-#define SWL_PIECE_MAX     8192u
+#define SWL_LINK_BYTES    80u   /* struct link_state of row_writer.cuh fits */
+#define SWL_STAGES_MAX    4u
+#define SWL_PIECE_MAX     16384u
+
+/* What a block's shared memory is made for; equal in all blocks of a kernel. */
+struct swl_block_shape {
+    uint32_t nwarps, nrings;
+    uint32_t nlinks;  /* ranks of the largest node in kernels that write rows to them, else 0 */
+    uint32_t nplaces; /* ranks in the same kernels, else 0 */
+    uint32_t ncopiers, nstages, piece_bytes; /* the first ncopiers warps have copy stages */
+};
 
 struct swl_block { /* byte offsets in dynamic shared memory */
     uint32_t common;
     uint32_t out_words; /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t in_words;  /* u64 [SWL_RING_WORDS][nrings] */
+    uint32_t places;    /* u32 [nplaces] */
     uint32_t scratch;   /* [nwarps] of SWL_SCRATCH_BYTES */
-    uint32_t barriers;  /* mbarrier [nwarps][SWL_STAGES] */
-    uint32_t stages;    /* [nwarps][SWL_STAGES][piece_bytes] */
+    uint32_t links;     /* [nwarps][nlinks] of SWL_LINK_BYTES */
+    uint32_t barriers;  /* mbarrier [ncopiers][nstages] */
+    uint32_t stages;    /* [ncopiers][nstages][piece_bytes] */
     uint32_t bytes;
 };
 
-SWL_HD struct swl_block swl_block_of(uint32_t nwarps, uint32_t nrings, uint32_t piece_bytes)
+SWL_HD struct swl_block swl_block_of(const struct swl_block_shape *s)
 {
     struct swl_block b;
     uint64_t at = 0;
 
     b.common = (uint32_t)swl_take(&at, SWL_COMMON_BYTES);
-    b.out_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * nrings);
-    b.in_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * nrings);
-    b.scratch = (uint32_t)swl_take(&at, (uint64_t)SWL_SCRATCH_BYTES * nwarps);
-    b.barriers = (uint32_t)swl_take(&at, 8ull * SWL_STAGES * nwarps);
-    b.stages = (uint32_t)swl_take(&at, (uint64_t)SWL_STAGES * piece_bytes * nwarps);
+    b.out_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
+    b.in_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
+    b.places = (uint32_t)swl_take(&at, 4ull * s->nplaces);
+    b.scratch = (uint32_t)swl_take(&at, (uint64_t)SWL_SCRATCH_BYTES * s->nwarps);
+    b.links = (uint32_t)swl_take(&at, (uint64_t)SWL_LINK_BYTES * s->nwarps * s->nlinks);
+    b.barriers = (uint32_t)swl_take(&at, 8ull * s->nstages * s->ncopiers);
+    b.stages = (uint32_t)swl_take(&at, (uint64_t)s->nstages * s->piece_bytes * s->ncopiers);
     b.bytes = (uint32_t)swl_take(&at, 0);
     return b;
 }
 
-/* Bytes of a row that a copy stage holds: the row itself if it fits, else the largest multiple of
- * 128 that lets all stages of the block fit; 0 if not even 128 bytes do. */
-SWL_HD uint32_t swl_piece_of(uint32_t nwarps, uint32_t nrings, uint32_t row_bytes,
-                             uint64_t shared_bytes)
+/* Stages and pieces for rows of row_bytes: as few, equal pieces as give a copier three stages; two
+ * stages where even the smallest pieces are too large. nstages 0: nothing fits. A copy engine likes
+ * large pieces, and a warp spends as long on a small one. */
+SWL_HD void swl_block_fit(struct swl_block_shape *s, uint32_t row_bytes, uint64_t shared_bytes)
 {
-    const uint32_t fixed = swl_block_of(nwarps, nrings, 0).bytes + 256;
-    const uint64_t stages = (uint64_t)SWL_STAGES * nwarps;
-    uint64_t room = shared_bytes > fixed ? (shared_bytes - fixed) / stages : 0;
+    uint32_t pieces = (row_bytes + SWL_PIECE_MAX - 1) / SWL_PIECE_MAX;
+    uint64_t fixed, room;
 
-    room = room / 128 * 128;
-    if (room > SWL_PIECE_MAX)
-        room = SWL_PIECE_MAX;
-    return row_bytes <= room ? row_bytes : (uint32_t)room;
+    s->nstages = SWL_STAGES_MAX;
+    s->piece_bytes = 0;
+    fixed = swl_block_of(s).bytes + 256;
+    room = shared_bytes > fixed ? (shared_bytes - fixed) / s->ncopiers : 0;
+    do {
+        s->piece_bytes = swl_round_up((row_bytes + pieces - 1) / pieces, 16);
+        s->nstages = swl_min_u32((uint32_t)(room / s->piece_bytes), SWL_STAGES_MAX);
+        pieces++;
+    } while (s->nstages < 3 && s->piece_bytes > 1024);
+    if (s->nstages < 2)
+        s->nstages = 0;
 }
 
 /* ---- combine ---- */

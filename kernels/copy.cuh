@@ -1,139 +1,161 @@
-/* copy.cuh: a warp moves one row from global memory to up to 32 places. Layer: kernels.
+/* copy.cuh: a warp moves rows from global memory to up to 32 places each. Layer: kernels.
  *
- * The row travels through the warp's two copy stages in pieces: lane 0 starts the bulk loads ahead, the
- * lanes that have a destination store piece after piece. Split into begin and end, the loads of a row
- * pass while the warp does something else. The caller has made the
- * source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the stores
- * (bulk_wait<0>) before it publishes them. When row_copy_end returns true, every load has completed:
- * the source may be freed. */
+ * Rows travel in pieces through the warp's copy stages, which are used in turn. Lane 0 starts the bulk
+ * loads as far ahead as stages are free, also of the row after the present one; the lanes that have a
+ * destination store piece after piece. Every lane commits one group of stores per piece, an empty one if
+ * it has no destination, so that "all but the newest n groups" means the same pieces in all lanes.
+ *
+ * A stage is free for piece n when the stores of piece n - nstages have read it. The caller has made the
+ * source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the stores (bulk_wait)
+ * before it publishes them. When row_copy_end returns true, every load of that row has completed: the
+ * source may be freed. No load may outlive the block: copier_drain ends a role. */
 #pragma once
 
 #include "kernels/block.h"
 #include "kernels/wait.cuh"
 
 struct copier {
-    char *stage;      /* shared: [SWL_STAGES][piece_bytes] */
-    mbarrier *loaded; /* shared: [SWL_STAGES] */
-    uint32_t piece_bytes;
-    uint32_t pieces; /* pieces moved so far: stage and parity of the next one */
+    char *stage;      /* shared: [nstages][piece_bytes] */
+    mbarrier *loaded; /* shared: [nstages] */
+    uint32_t piece_bytes, nstages;
+    uint32_t issued;           /* pieces whose load was started; lane 0's is the true one */
+    uint32_t stored;           /* pieces whose stores were committed */
+    uint32_t freed;            /* pieces whose stage is free again */
+    uint32_t issue_at;         /* stage of the next load; lane 0's is the true one */
+    uint32_t store_at, parity; /* stage and phase of the next piece to be stored */
 };
 
-/* All lanes: this warp's part of the block. A block barrier must follow before the first copy. */
-SWL_DEV void copier_init(struct copier *c, const struct swl_block *b, uint32_t piece_bytes)
+/* A row on its way through the stages. */
+struct copy_row {
+    const char *src; /* NULL: no row */
+    uint32_t begun;  /* bytes whose load was started; lane 0's is the true one */
+};
+
+/* All lanes: this warp's part of the block, if it has one. A block barrier must follow before the first
+ * copy. */
+SWL_DEV void copier_init(struct copier *c, const struct swl_block *b,
+                         const struct swl_block_shape *shape)
 {
     const uint32_t warp = (uint32_t)warp_id();
     char *shared = (char *)block_shared();
 
-    c->stage = shared + b->stages + warp * SWL_STAGES * piece_bytes;
-    c->loaded = (mbarrier *)(shared + b->barriers) + warp * SWL_STAGES;
-    c->piece_bytes = piece_bytes;
-    c->pieces = 0;
+    c->nstages = warp < shape->ncopiers ? shape->nstages : 0;
+    c->piece_bytes = shape->piece_bytes;
+    c->stage = shared + b->stages + warp * shape->nstages * shape->piece_bytes;
+    c->loaded = (mbarrier *)(shared + b->barriers) + warp * shape->nstages;
+    c->issued = c->stored = c->freed = 0;
+    c->issue_at = c->store_at = c->parity = 0;
     if (lane_id() == 0) {
-        stage_init(&c->loaded[0], 1);
-        stage_init(&c->loaded[1], 1);
+        for (uint32_t i = 0; i < c->nstages; i++)
+            stage_init(&c->loaded[i], 1);
         stage_init_done();
     }
 }
 
-SWL_DEV void copy_start_piece(const struct copier *c, uint32_t piece, const char *src,
-                              uint32_t bytes)
+SWL_DEV uint32_t stage_after(const struct copier *c, uint32_t stage)
 {
-    stage_expect(&c->loaded[piece & 1], bytes);
-    bulk_load(c->stage + (piece & 1) * c->piece_bytes, src, bytes, &c->loaded[piece & 1]);
+    return stage + 1 == c->nstages ? 0 : stage + 1;
 }
 
-/* A load of this rank's own memory: it always completes, and it must before the block may end, so
- * that a given-up call waits for it too; only an expired deadline (plus a second) ends the wait. */
-SWL_DEV bool await_piece(const struct copier *c, uint32_t piece, const struct swl_watch *w,
-                         struct wait_at at)
+/* The next piece is stored, or not wanted. */
+SWL_DEV void copier_step(struct copier *c)
+{
+    c->stored++;
+    c->store_at = stage_after(c, c->store_at);
+    c->parity ^= c->store_at == 0;
+}
+
+/* The next piece. A load of memory that this rank has mapped always completes, and it must before the
+ * block may end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends
+ * the wait. */
+SWL_DEV bool await_piece(const struct copier *c, const struct swl_watch *w, struct wait_at at)
 {
     const uint64_t deadline = w->deadline_ns + 1000000000ull;
 
-    while (!stage_test(&c->loaded[piece & 1], piece >> 1 & 1)) {
+    while (!stage_test(&c->loaded[c->store_at], c->parity)) {
         if (clock_ns() >= deadline) {
             at.kind = SWL_FAULT_STAGE;
-            watch_fault(w, at, piece, 0, SWL_ASYNC_TIMEOUT);
+            watch_fault(w, at, c->stored, 0, SWL_ASYNC_TIMEOUT);
             return false;
         }
-        pause_lane(SWL_PAUSE("bulk load in flight", (int)piece, (int)at.role), deadline);
+        pause_lane(SWL_PAUSE("bulk load in flight", (int)c->stored, (int)at.role), deadline);
     }
     return true;
 }
 
-SWL_DEV uint32_t copy_pieces(const struct copier *c, uint32_t bytes)
+/* Lane 0: start loads of the row while it has pieces and stages are free. */
+SWL_DEV void copy_ahead(struct copier *c, struct copy_row *row, uint32_t bytes)
 {
-    return (bytes + c->piece_bytes - 1) / c->piece_bytes;
-}
+    while (row->begun < bytes && c->issued - c->freed < c->nstages) {
+        const uint32_t n = swl_min_u32(bytes - row->begun, c->piece_bytes);
+        mbarrier *loaded = &c->loaded[c->issue_at];
 
-/* Lane 0: start loading piece `i` of a row, if it has one. */
-SWL_DEV void copy_start(const struct copier *c, const char *src, uint32_t bytes, uint32_t i)
-{
-    const uint32_t from = i * c->piece_bytes;
-
-    if (from < bytes)
-        copy_start_piece(c, c->pieces + i, src + from,
-                         bytes - from < c->piece_bytes ? bytes - from : c->piece_bytes);
-}
-
-/* All lanes: start loading a row into both stages. row_copy_end or row_copy_drop must follow. */
-SWL_DEV void row_copy_begin(struct copier *c, const char *src, uint32_t bytes)
-{
-    bulk_wait_read<0>(); /* earlier stores of this lane no longer read the stages */
-    warp_sync();
-    if (lane_id() == 0) {
-        copy_start(c, src, bytes, 0);
-        copy_start(c, src, bytes, 1);
+        stage_expect(loaded, n);
+        bulk_load(c->stage + c->issue_at * c->piece_bytes, row->src + row->begun, n, loaded);
+        c->issued++;
+        c->issue_at = stage_after(c, c->issue_at);
+        row->begun += n;
     }
 }
 
-/* All lanes: the row goes to `dst` of each lane that has one. src, bytes as in row_copy_begin. */
-SWL_DEV bool row_copy_end(struct copier *c, const char *src, uint32_t bytes, char *dst,
-                          const struct swl_watch *w, struct wait_at at)
+/* All lanes: the first loads of a row that was not begun ahead. */
+SWL_DEV void row_copy_begin(struct copier *c, struct copy_row *row, const char *src, uint32_t bytes)
 {
-    const uint32_t n = copy_pieces(c, bytes);
-
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t piece = c->pieces + i;
-        const uint32_t from = i * c->piece_bytes;
-        const uint32_t left = bytes - from;
-
-        /* only lanes that store the piece, or load into its stage later, need to see it complete */
-        if (!warp_all(!(dst || lane_id() == 0) || await_piece(c, piece, w, at)))
-            return false;
-        if (dst) {
-            bulk_store(dst + from, c->stage + (piece & 1) * c->piece_bytes,
-                       left < c->piece_bytes ? left : c->piece_bytes);
-            bulk_commit();
-        }
-        if (i + 2 < n) {
-            bulk_wait_read<0>(); /* the stores of this piece have left its stage */
-            warp_sync();
-            if (lane_id() == 0)
-                copy_start(c, src, bytes, i + 2);
-        }
-    }
-    c->pieces += n;
-    return true;
-}
-
-/* All lanes, instead of row_copy_end: the row is not wanted after all. No load may outlive the block. */
-SWL_DEV void row_copy_drop(struct copier *c, uint32_t bytes, const struct swl_watch *w,
-                           struct wait_at at)
-{
-    const uint32_t n = copy_pieces(c, bytes) < 2 ? copy_pieces(c, bytes) : 2;
-
+    row->src = src;
+    row->begun = 0;
     if (lane_id() == 0)
-        for (uint32_t i = 0; i < n; i++)
-            await_piece(c, c->pieces + i, w, at);
-    c->pieces += n;
-    warp_sync();
+        copy_ahead(c, row, bytes);
 }
 
-/* All lanes. `dst` of a lane is its destination or NULL; src, bytes equal in all lanes. False: a load
- * did not complete. */
+/* All lanes: `row`, begun before, goes to `dst` of each lane that has one; meanwhile loads of `next`
+ * start (src NULL: there is none). Bytes are those of every row. False: a load did not complete. */
+SWL_DEV bool row_copy_end(struct copier *c, struct copy_row *row, struct copy_row *next,
+                          uint32_t bytes, char *dst, const struct swl_watch *w, struct wait_at at)
+{
+    for (uint32_t from = 0; from < bytes; from += c->piece_bytes) {
+        /* every lane sees it complete: one stores it, one loads into its stage later */
+        if (!warp_all(stage_test(&c->loaded[c->store_at], c->parity)) &&
+            !warp_all(await_piece(c, w, at)))
+            return false;
+        if (dst)
+            bulk_store(dst + from, c->stage + c->store_at * c->piece_bytes,
+                       swl_min_u32(bytes - from, c->piece_bytes));
+        bulk_commit();
+        c->freed = c->stored;
+        copier_step(c);
+        bulk_wait_read<1>(); /* of this lane: all pieces but the newest have left their stages */
+        warp_sync();         /* ... of all lanes */
+        if (lane_id() == 0) {
+            copy_ahead(c, row, bytes);
+            if (next->src)
+                copy_ahead(c, next, bytes);
+        }
+    }
+    return true;
+}
+
+/* All lanes: no load is in flight afterwards, and rows begun are forgotten. */
+SWL_DEV void copier_drain(struct copier *c, const struct swl_watch *w, struct wait_at at)
+{
+    const uint32_t issued = warp_shfl(c->issued, 0);
+
+    while (c->stored != issued) {
+        if (lane_id() == 0)
+            await_piece(c, w, at);
+        copier_step(c);
+    }
+    bulk_wait_read<0>();
+    warp_sync();
+    c->freed = c->issued = c->stored;
+    c->issue_at = c->store_at;
+}
+
+/* All lanes. `dst` of a lane is its destination or NULL; src, bytes equal in all lanes. */
 SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *dst,
                       const struct swl_watch *w, struct wait_at at)
 {
-    row_copy_begin(c, src, bytes);
-    return row_copy_end(c, src, bytes, dst, w, at);
+    struct copy_row row, none = {0, 0};
+
+    row_copy_begin(c, &row, src, bytes);
+    return row_copy_end(c, &row, &none, bytes, dst, w, at);
 }

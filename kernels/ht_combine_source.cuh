@@ -47,7 +47,7 @@ SWL_DEV bool request_token(const struct combine_block *b, struct warp_scratch *l
     const struct swl_device_group *g = b->g;
     const uint32_t node = g->out[x / g->shape.nrings].node;
     const uint32_t n =
-        select_in_node(g, &b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_RANK, 0, list);
+        select_in_node(&b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_RANK, 0, list);
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
     struct swl_request *to =
         (struct swl_request *)(g->window + g->at.request_out + ring * swl_request_bytes(&g->shape));

@@ -5,8 +5,9 @@
  * With one node only WRITE and RECEIVE exist. kernels/README.md has the table of roles. */
 #include "kernels/ht_dispatch.cuh"
 #include "kernels/ht_dispatch_forward.cuh"
-#include "kernels/ht_dispatch_local.cuh"
+#include "kernels/ht_dispatch_receive.cuh"
 #include "kernels/ht_dispatch_send.cuh"
+#include "kernels/ht_dispatch_write.cuh"
 #include "kernels/kernels.h"
 #include "kernels/nic.cuh"
 
@@ -20,23 +21,28 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     b.g = a->group;
     b.common = block_common_of();
     b.h = handle_view_of(b.g, a->handle, a->topk);
-    b.shared = swl_block_of((uint32_t)warp_count(), a->rings_per_block, a->piece_bytes);
+    b.shared = swl_block_of(&a->block);
+    b.h.place = (const uint32_t *)(shared + b.shared.places);
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.out_window = out;
     b.rings.in_claim = in;
-    b.rings.in_window = in + a->rings_per_block;
+    b.rings.in_window = in + a->block.nrings;
     b.channel = (uint32_t)block_id() / a->roles.halves;
     b.slot_row_at = swl_slot_row_at(a->topk);
     return b;
 }
 
-/* Warp 0: words of the block's rings. A block barrier follows. */
-SWL_DEV void rings_begin(const struct dispatch_block *b)
+/* Warp 0: words of the block's rings, places of the ranks. A block barrier follows. */
+SWL_DEV void tables_begin(const struct dispatch_block *b)
 {
     const uint32_t c = b->g->shape.nchannels;
+    uint32_t *place = (uint32_t *)((char *)block_shared() + b->shared.places);
 
-    for (uint32_t r = lane_id(); r < b->a->rings_per_block; r += 32) {
+    for (uint32_t r = lane_id(); r < b->g->shape.nranks; r += 32)
+        place[r] = b->g->rank_place[r];
+
+    for (uint32_t r = lane_id(); r < b->a->block.nrings; r += 32) {
         const uint32_t y = b->channel + r * c;
 
         b->rings.out_window[r] = b->rings.in_window[r] = 0;
@@ -44,22 +50,35 @@ SWL_DEV void rings_begin(const struct dispatch_block *b)
     }
 }
 
-SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
-                           struct copier *copier, struct warp_scratch *list)
+SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const struct warp_job *job,
+                                        struct copier *copier, struct warp_scratch *list)
 {
     const struct swl_roles *roles = &b->a->roles;
     const uint32_t nforward = role_warps(roles, SWL_D_FORWARD);
     const uint32_t per_channel = nforward + role_warps(roles, SWL_D_WRITE);
-    const uint32_t number = job->role == SWL_D_FORWARD ? job->index : nforward + job->index;
-    struct row_writer rw = {b->g,
-                            &b->common->watch,
-                            copier,
-                            list,
-                            b->common->gen_call,
-                            job->channel * per_channel + number,
-                            b->a->row_bytes,
-                            swl_link_row_at(b->a->topk),
-                            {SWL_FAULT_STAGE, SWL_WARP_WRITER, job->channel, SWL_NO_PEER}};
+    const bool forwards = job->role == SWL_D_FORWARD;
+    struct row_writer rw;
+
+    rw.g = b->g;
+    rw.w = &b->common->watch;
+    rw.copier = copier;
+    rw.list = list;
+    rw.link = link_states_of(&b->shared, b->g->shape.max_local);
+    rw.own_rows = b->a->out_tokens;
+    rw.gen_call = b->common->gen_call;
+    rw.q = job->channel * per_channel + (forwards ? job->index : nforward + job->index);
+    rw.row_bytes = b->a->row_bytes;
+    rw.row_at = swl_link_row_at(b->a->topk);
+    rw.at = dispatch_at(b, SWL_FAULT_STAGE, forwards ? SWL_WARP_FORWARDER : SWL_WARP_WRITER,
+                        SWL_NO_PEER);
+    return rw;
+}
+
+SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
+                           struct copier *copier, struct warp_scratch *list)
+{
+    const struct swl_roles *roles = &b->a->roles;
+    struct row_writer rw = row_writer_of(b, job, copier, list);
 
     switch (job->role) {
     case SWL_D_SEND:
@@ -70,7 +89,6 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
             ht_dispatch_send_coord(b);
         break;
     case SWL_D_FORWARD:
-        rw.at.role = SWL_WARP_FORWARDER;
         ht_dispatch_forward(b, &rw, job->index);
         break;
     case SWL_D_FORWARD_COORD:
@@ -97,18 +115,21 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     const struct warp_job job = warp_job_of(&args.roles);
     struct copier copier;
 
-    copier_init(&copier, &b.shared, args.piece_bytes);
+    copier_init(&copier, &b.shared, &args.block);
     if (call_begin(b.g, SWL_OP_DISPATCH)) {
         if (block_id() == 0 && warp_id() == 0)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
-            rings_begin(&b);
+            tables_begin(&b);
         if (first_thread() && !handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
             b.common->go = 0;
         block_sync();
         if (b.common->go)
             dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared));
-        bulk_wait<0>(); /* no store may outlive the block's shared memory */
+        /* no load or store may outlive the block's shared memory */
+        copier_drain(&copier, &b.common->watch,
+                     dispatch_at(&b, SWL_FAULT_STAGE, SWL_WARP_EPILOGUE, SWL_NO_PEER));
+        bulk_wait<0>();
     }
     call_end(b.g);
 }

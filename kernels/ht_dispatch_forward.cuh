@@ -25,8 +25,7 @@ struct slot_claim {
 /* Arrived slots, as claim_take sees them. */
 struct arrivals {
     const struct dispatch_block *b;
-    const struct row_writer *rw;
-    struct row_target *before; /* the last row, not yet published */
+    struct row_writer *rw;
 };
 
 SWL_DEV uint32_t arrivals_ring(const struct arrivals &from, uint32_t r)
@@ -56,10 +55,7 @@ SWL_DEV uint64_t claim_limit(const struct arrivals &from, uint32_t r)
 
 SWL_DEV bool claim_idle(const struct arrivals &from)
 {
-    const bool held = warp_any(from.before->slot != 0);
-
-    row_write_publish(from.rw, from.before);
-    return held;
+    return row_write_flush(from.rw);
 }
 
 SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
@@ -90,28 +86,32 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
     }
     for (uint32_t i = lane_id(); i < n; i += 32)
         *(struct vec16 *)&list->sel[i] = load_data((const struct vec16 *)slot + 1 + i);
+    order_before_bulk_store(); /* row_write stores the list in bulk */
     warp_sync();
     return (int)n;
 }
 
 SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
-                          const struct slot_claim *claim, struct row_target *before)
+                          const struct slot_claim *claim)
 {
     const struct swl_device_group *g = b->g;
     const uint64_t ring =
         (uint64_t)claim->ring * g->shape.ring_slots + claim->position % g->shape.ring_slots;
     const char *slot = g->window + g->at.recv_ring + ring * swl_slot_bytes(&g->shape);
+    struct copy_row row, none = {0, 0};
+    struct row_list list;
     int n;
 
     if (lane_id() == 0)
         order_before_bulk_load(); /* after the acquire of recv_tail: the NIC wrote the slot */
-    row_copy_begin(rw->copier, slot + b->slot_row_at, rw->row_bytes);
+    row_copy_begin(rw->copier, &row, slot + b->slot_row_at, rw->row_bytes);
     n = forward_read(b, slot, claim->ring, rw->list);
-    if (n < 0) {
-        row_copy_drop(rw->copier, rw->row_bytes, rw->w, rw->at);
+    if (n < 0)
         return false;
-    }
-    if (!row_write(rw, slot + b->slot_row_at, (uint32_t)n, before))
+    list = row_list_of(rw->list, {(uint32_t)n, 1, 0});
+    if (n == 0)
+        copier_drain(rw->copier, rw->w, rw->at);
+    else if (!row_write(rw, &list, 0, &row, &none))
         return false;
     warp_sync();        /* header and row have been loaded by all lanes: the slot is free */
     if (lane_id() == 0) /* pairs with read_in_block in forward_credit */
@@ -124,20 +124,19 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
                                   uint32_t index)
 {
     const uint32_t nrings = channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
-    struct row_target before;
-    const struct arrivals from = {b, rw, &before};
+    const struct arrivals from = {b, rw};
     struct slot_claim claim;
     uint32_t turn = index, r;
 
-    before.slot = 0;
     if (!await_entries(b->g, rw->w, rw->at))
         return;
+    row_write_begin(rw);
     while (nrings && claim_take(from, nrings, turn++, &r, &claim.position) > 0) {
         claim.ring = arrivals_ring(from, r);
-        if (!forward_slot(b, rw, &claim, &before))
+        if (!forward_slot(b, rw, &claim))
             return;
     }
-    row_write_publish(rw, &before);
+    row_write_end(rw);
 }
 
 /* Return credit of ring y for slots that have been read: a whole chunk, or all that is left. */

@@ -43,7 +43,7 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
 {
     const struct swl_device_group *g = b->g;
     const uint32_t node = g->out[x / g->shape.nrings].node;
-    const uint32_t n = select_in_node(g, &b->h, token, node, SWL_ID_VALID, b->a->weights, list);
+    const uint32_t n = select_in_node(&b->h, token, node, SWL_ID_VALID, b->a->weights, list);
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
     char *slot = g->window + g->at.send_ring + ring * swl_slot_bytes(&g->shape);
     const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_SENDER, SWL_NO_PEER);

@@ -20,8 +20,9 @@
 #    define SWL_HD static inline
 #endif
 
-#define SWL_RING_SLOTS_MAX 64u /* a ring's window of finished slots is one 64-bit mask */
-#define SWL_TOPK_MAX       64u
+#define SWL_RING_SLOTS_MAX   64u /* a ring's window of finished slots is one 64-bit mask */
+#define SWL_TOPK_MAX         64u
+#define SWL_RECORD_SLOTS_MAX 64u
 
 /* Agreed at group creation; equal on all ranks except the last block. */
 struct swl_shape {
@@ -66,18 +67,13 @@ struct swl_selection {
 };
 static_assert(sizeof(struct swl_selection) == 16, "selections leave the GPU");
 
-/* Record of a link slot, followed by picks[n], then (ring mode) the row. Arrival signal of a row. */
+/* Record of a link slot, followed by selections[n], then (ring mode) the row. */
 struct swl_record {
     uint64_t gen_call;
     uint32_t row;
     uint32_t n;
 };
-struct swl_pick {
-    uint32_t expert; /* local expert */
-    float weight;
-};
-static_assert(sizeof(struct swl_record) == 16 && sizeof(struct swl_pick) == 8,
-              "records leave the GPU");
+static_assert(sizeof(struct swl_record) == 16, "records leave the GPU");
 
 /* Row request of combine, followed by {row, gpu} pairs. */
 struct swl_request {
@@ -137,7 +133,7 @@ SWL_HD uint32_t swl_slot_bytes(const struct swl_shape *s)
 
 SWL_HD uint32_t swl_link_row_at(uint32_t topk)
 {
-    return swl_round_up((uint32_t)(sizeof(struct swl_record) + topk * sizeof(struct swl_pick)), 16);
+    return (uint32_t)(sizeof(struct swl_record) + topk * sizeof(struct swl_selection));
 }
 
 SWL_HD uint32_t swl_link_slot_bytes(const struct swl_shape *s)
@@ -149,6 +145,23 @@ SWL_HD uint32_t swl_request_bytes(const struct swl_shape *s)
 {
     return swl_round_up(
         (uint32_t)(sizeof(struct swl_request) + s->max_topk * sizeof(struct swl_request_row)), 16);
+}
+
+/* Where the destination's tensor is peer-addressable, rows do not travel in slots: the same ring is
+ * then one of many small slots, a record each. Power of two, at least link_slots. */
+SWL_HD uint32_t swl_record_bytes(const struct swl_shape *s)
+{
+    return swl_round_up(swl_link_row_at(s->max_topk), 32);
+}
+
+SWL_HD uint32_t swl_record_slots(const struct swl_shape *s)
+{
+    const uint64_t ring = (uint64_t)s->link_slots * swl_link_slot_bytes(s);
+    uint32_t slots = s->link_slots;
+
+    while (slots < SWL_RECORD_SLOTS_MAX && 2ull * slots * swl_record_bytes(s) <= ring)
+        slots *= 2;
+    return slots;
 }
 
 /* A partial sum: one row of the payload's type, or of fp32 (at most twice as long). */

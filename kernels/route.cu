@@ -13,7 +13,8 @@ SWL_DEV struct route_block route_block_of(const struct swl_route_args *a)
     struct route_block b;
     const struct swl_device_group *g = a->group;
     const struct swl_handle_layout l = swl_handle_layout_of(&g->shape, a->topk);
-    const struct swl_block shared = swl_block_of((uint32_t)warp_count(), 1, 0);
+    const struct swl_block_shape shape = {(uint32_t)warp_count(), 1, 0, 0, 0, 0, 0};
+    const struct swl_block shared = swl_block_of(&shape);
     const uint32_t chunks = g->route_blocks * g->route_warps;
     const uint32_t chunk = (uint32_t)block_id() * g->route_warps + (uint32_t)warp_id();
 

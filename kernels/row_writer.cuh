@@ -1,191 +1,289 @@
-/* row_writer.cuh: one token to the ranks of this node that want it. Layer: kernels.
+/* row_writer.cuh: rows to the ranks of this node that want them. Layer: kernels.
  *
- * Every link writer (a warp) owns one ring of link slots at every rank of its node. A slot holds the
- * record {row, picks} and, if the destination's tensor is plain, the row itself, which a receiver
- * there copies out; if the tensor is peer-addressable (*direct*), the row goes straight to its place.
- * The tail of the ring is the arrival signal in both cases, published after row and record.
+ * Every link writer (a warp) owns one link ring at every rank of its node. If rows are stored straight
+ * into the destination's tensor (peer-addressable, or the writer's own), the ring has many small slots
+ * with a record {row, selections} each; else few large ones with the record and the row itself, which a
+ * receiver there copies out. Positions count slots of the kind that the destination has in this call;
+ * a ring is empty between calls, so that both kinds may share its memory. The tail of the ring is the
+ * arrival signal in both cases.
  *
- * A token takes these steps: row_copy_begin (loads start), row_write_open (a lane stands for one
- * destination and has credit there), row_write_publish of the token before (its stores have had time),
- * row_copy_end (afterwards the source may be freed), row_write_record. A warp never waits for credit or
- * for new work with a finished row unpublished. */
+ * All that leaves for a destination is stored in bulk, the record before the row, in the group of the
+ * row's first piece. A release at system scope waits for the warp's own plain stores on their way to
+ * peers, which takes microseconds on a busy link; so there are none but the tails.
+ *
+ * Tails are published late and for several rows at once: every `cadence` rows a mark is set, and
+ * published when SWL_LAG more pieces have been stored, so that the marked rows' stores have had time to
+ * complete. A warp never waits for credit or for new work with a finished row unpublished
+ * (row_write_flush). */
 #pragma once
 
 #include "kernels/copy.cuh"
 #include "kernels/entry.cuh"
 #include "kernels/select.cuh"
 
+#define SWL_LAG         4u /* pieces */
+#define SWL_CADENCE_MAX 8u /* rows */
+
+struct link_state {          /* of one destination; in shared memory, this warp's alone */
+    struct vec16 head;       /* struct swl_record of the present row */
+    uint64_t sent;           /* next position */
+    uint64_t marked;         /* positions before it were stored before the mark */
+    uint64_t published;      /* as the destination knows it */
+    uint64_t freed;          /* credit as last seen */
+    char *rows;              /* row 0 of the destination's tensor; NULL: rows travel in slots */
+    char *ring;              /* this warp's ring there */
+    uint32_t nrows;          /* of the destination's tensor */
+    uint32_t nslots, stride; /* a power of two; bytes */
+    uint32_t pad;
+};
+static_assert(sizeof(struct link_state) <= SWL_LINK_BYTES, "picture of block.h");
+
 struct row_writer {
     const struct swl_device_group *g;
     const struct swl_watch *w;
     struct copier *copier;
     struct warp_scratch *list; /* sel[n], sorted by gpu */
+    struct link_state *link;   /* [nlocal] */
+    char *own_rows;            /* this rank's own tensor */
     uint64_t gen_call;
     uint32_t q; /* number of this link writer */
     uint32_t row_bytes;
-    uint32_t row_at; /* of the row in a link slot */
+    uint32_t row_at;     /* of the row in a slot that carries it */
+    uint32_t cadence;    /* rows from mark to mark */
+    uint32_t unmarked;   /* rows written since the last one */
+    uint32_t marked;     /* 1: a mark waits to be published */
+    uint32_t mark_piece; /* pieces stored when it was set */
     struct wait_at at;
 };
 
-struct row_target { /* of one lane */
-    char *row;      /* where the row goes, or NULL */
-    char *slot;     /* link slot at the destination, or NULL: no destination */
-    uint64_t position;
-    uint32_t gpu, first, count; /* selections [first, first + count) of the list */
-};
-
-/* Heads of the runs of equal gpu in the list, as bits. All lanes. */
-SWL_DEV uint64_t list_heads(const struct warp_scratch *s, uint32_t n)
+SWL_DEV struct link_state *link_states_of(const struct swl_block *b, uint32_t nlinks)
 {
-    const uint32_t i = lane_id(), k = i + 32;
-    uint64_t heads =
-        warp_ballot(i < n && (i == 0 || s->sel[i].gpu != s->sel[i == 0 ? 0 : i - 1].gpu));
+    char *all = (char *)block_shared() + b->links;
 
-    if (n > 32)
-        heads |= (uint64_t)warp_ballot(k < n && s->sel[k].gpu != s->sel[k - 1].gpu) << 32;
-    return heads;
+    return (struct link_state *)(all + (uint32_t)warp_id() * nlinks * SWL_LINK_BYTES);
 }
 
-SWL_DEV bool link_has_credit(const struct row_writer *rw, const struct row_target *t)
-{
-    const struct swl_device_group *g = rw->g;
-    const uint64_t *word =
-        own_word(g, g->at.link_head, (uint64_t)t->gpu * g->shape.nwriters + rw->q);
-
-    return t->position - word_position(read_from_peer(word), rw->w->gen, g->shape.start_low) <
-           g->shape.link_slots;
-}
-
-SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu, uint64_t position)
+SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
     const uint64_t *word = own_word(g, g->at.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
+
+    return word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
+}
+
+/* All lanes, after await_entries: the links of this call. */
+SWL_DEV void row_write_begin(struct row_writer *rw)
+{
+    const struct swl_device_group *g = rw->g;
+    const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
+    const uint64_t ring_bytes = (uint64_t)g->shape.link_slots * swl_link_slot_bytes(&g->shape);
+    bool slots_carry_rows = false;
+
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
+        const struct swl_entry *e = entry_of(g, gpu, rw->w->call);
+        struct link_state *l = &rw->link[gpu];
+
+        l->sent = l->marked = l->published = g->link_sent[gpu * g->shape.nwriters + rw->q];
+        l->freed = link_head(rw, gpu);
+        l->ring = g->peer_window[gpu] + g->at.link_ring + mine * ring_bytes;
+        l->nrows = e->rows;
+        l->rows = 0;
+        if (gpu == g->shape.local)
+            l->rows = rw->own_rows;
+        else if (e->direct)
+            l->rows = g->memory[e->memory * g->shape.nlocal + gpu] + e->offset;
+        l->nslots = l->rows ? swl_record_slots(&g->shape) : g->shape.link_slots;
+        l->stride = l->rows ? swl_record_bytes(&g->shape) : swl_link_slot_bytes(&g->shape);
+        slots_carry_rows = slots_carry_rows || !l->rows;
+    }
+    order_before_bulk_load(); /* slots whose head was acquired are overwritten by bulk stores */
+    rw->cadence = warp_any(slots_carry_rows) ? g->shape.link_slots : swl_record_slots(&g->shape);
+    rw->cadence = swl_min_u32(rw->cadence / 4 > 0 ? rw->cadence / 4 : 1, SWL_CADENCE_MAX);
+    rw->unmarked = rw->marked = rw->mark_piece = 0;
+    warp_sync();
+}
+
+/* All lanes; stores of the rows up to the mark, or of all, are complete in every lane. release.sys
+ * after warp_sync covers rows and records of all lanes; pairs with the acquire of the tail in
+ * ht_dispatch_receive. */
+SWL_DEV void row_write_publish(struct row_writer *rw, bool all)
+{
+    const struct swl_device_group *g = rw->g;
+    const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
+
+    warp_sync();
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
+        struct link_state *l = &rw->link[gpu];
+
+        if (all)
+            l->marked = l->sent;
+        if (l->marked != l->published)
+            publish_to_peer(peer_word(g, gpu, g->at.link_tail, mine),
+                            gen_word(rw->w->gen, l->marked));
+        l->published = l->marked;
+    }
+    rw->marked = 0;
+    warp_sync();
+}
+
+/* All lanes, between rows: publish all there is. False: there was nothing. */
+SWL_DEV bool row_write_flush(struct row_writer *rw)
+{
+    bool held = false;
+
+    for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
+        held = held || rw->link[gpu].sent != rw->link[gpu].published;
+    if (!warp_any(held))
+        return false;
+    bulk_wait<0>();
+    row_write_publish(rw, true);
+    rw->unmarked = 0;
+    return true;
+}
+
+/* All lanes, after a row: publish what was marked a while ago, or set a mark. */
+SWL_DEV void row_write_mark(struct row_writer *rw)
+{
+    rw->unmarked++;
+    if (rw->marked && rw->copier->stored - rw->mark_piece >= SWL_LAG) {
+        bulk_wait<SWL_LAG>(); /* what was stored before the mark is complete */
+        row_write_publish(rw, false);
+    } else if (!rw->marked && rw->unmarked >= rw->cadence) {
+        for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
+            rw->link[gpu].marked = rw->link[gpu].sent;
+        rw->marked = 1;
+        rw->unmarked = 0;
+        rw->mark_piece = rw->copier->stored;
+    }
+}
+
+/* All lanes, when all rows are written: publish the rest, remember the positions. */
+SWL_DEV void row_write_end(struct row_writer *rw)
+{
+    const struct swl_device_group *g = rw->g;
+
+    row_write_flush(rw);
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32)
+        g->link_sent[gpu * g->shape.nwriters + rw->q] = rw->link[gpu].sent;
+}
+
+/* A list cut into runs of equal token and gpu: one destination each. All lanes the same but `of`. */
+struct row_list {
+    struct select_list entries;
+    uint64_t heads; /* bit i: a run begins at entry i */
+};
+
+/* All lanes. */
+SWL_DEV struct row_list row_list_of(const struct warp_scratch *s, struct select_list entries)
+{
+    const uint32_t i = (uint32_t)lane_id(), k = i + 32;
+    struct row_list l = {entries, 0};
+    const uint32_t of_before = warp_shfl_up(entries.of, 1);
+
+    l.heads = warp_ballot(
+        i < entries.n && (i == 0 || entries.of != of_before || s->sel[i].gpu != s->sel[i - 1].gpu));
+    if (entries.n > 32)
+        l.heads |= (uint64_t)warp_ballot(k < entries.n && s->sel[k].gpu != s->sel[k - 1].gpu) << 32;
+    return l;
+}
+
+SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu)
+{
+    const struct swl_device_group *g = rw->g;
+    struct link_state *l = &rw->link[gpu];
     struct wait_at at = rw->at;
 
     at.kind = SWL_FAULT_LINK_CREDIT;
     at.peer = g->local_rank[gpu];
     for (;;) {
-        const uint64_t head = word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
-
-        if (position - head < g->shape.link_slots)
-            break;
-        if (!wait_again(rw->w, at, position, head, SWL_PAUSE("link credit", at.peer, rw->q)))
+        l->freed = link_head(rw, gpu);
+        if (l->sent - l->freed < l->nslots)
+            return true;
+        if (!wait_again(rw->w, at, l->sent, l->freed, SWL_PAUSE("link credit", at.peer, rw->q)))
             return false;
     }
-    return true;
 }
 
-/* All lanes: the row before is complete at its destinations; publish it. release.sys of the lane that
- * issued row and record, after its bulk stores are complete; pairs with the acquire of the tail in
- * ht_dispatch_receive. The row before may have been published by another lane, and whoever reads the
- * later tail never saw that one's release: a warp_sync lies between the two (of row_copy_begin, of
- * forward_slot, or of the caller). */
-SWL_DEV void row_write_publish(const struct row_writer *rw, struct row_target *before)
+/* Lane with a destination, which has credit: store the record; where the row goes, or NULL. */
+SWL_DEV char *row_write_record(const struct row_writer *rw, struct link_state *l, uint32_t first,
+                               uint32_t count)
 {
-    const struct swl_device_group *g = rw->g;
-    const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
+    const struct swl_selection *sel = rw->list->sel + first;
+    char *slot = l->ring + (uint32_t)(l->sent++ & (l->nslots - 1)) * l->stride;
 
-    if (before->slot) {
-        bulk_wait<0>();
-        publish_to_peer(peer_word(g, before->gpu, g->at.link_tail, mine),
-                        gen_word(rw->w->gen, before->position + 1));
-        before->slot = 0;
-    }
+    l->head =
+        (struct vec16){{(uint32_t)rw->gen_call, (uint32_t)(rw->gen_call >> 32), sel->row, count}};
+    order_before_bulk_store(); /* the head; the list's writers have done the same */
+    bulk_store(slot, &l->head, sizeof(struct swl_record));
+    bulk_store(slot + sizeof(struct swl_record), sel, count * (uint32_t)sizeof(*sel));
+    if (!l->rows)
+        return slot + rw->row_at;
+    if (sel->row < l->nrows) /* never beyond the caller's tensor */
+        return l->rows + (uint64_t)sel->row * rw->row_bytes;
+    return 0;
 }
 
-/* Lane with a destination: where its row and its record go. */
-SWL_DEV void row_write_place(const struct row_writer *rw, struct row_target *t)
+/* All lanes. If `mine`, the run that begins at entry `first` of the list: store its record; say where its
+ * row goes. Flushes if credit has to be waited for: a receiver may need that to free a slot. */
+SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, uint32_t first,
+                            bool mine, char **dst_p)
 {
-    const struct swl_device_group *g = rw->g;
-    const uint64_t ring =
-        ((uint64_t)g->shape.local * g->shape.nwriters + rw->q) * g->shape.link_slots;
-    const struct swl_entry *e = entry_of(g, t->gpu, rw->w->call);
-    const uint32_t row = rw->list->sel[t->first].row;
-
-    t->slot = g->peer_window[t->gpu] + g->at.link_ring +
-              (ring + t->position % g->shape.link_slots) * swl_link_slot_bytes(&g->shape);
-    if (!e->direct)
-        t->row = t->slot + rw->row_at;
-    else if (row < e->rows) /* never beyond the caller's tensor */
-        t->row = g->memory[e->memory * g->shape.nlocal + t->gpu] + e->offset +
-                 (uint64_t)row * rw->row_bytes;
-}
-
-/* All lanes. Destination number `number` of the list whose heads are `heads`, if there is one.
- * Publishes `before` at once if credit has to be waited for: a receiver may need it to free a slot. */
-SWL_DEV bool row_write_open(const struct row_writer *rw, uint64_t heads, uint32_t n,
-                            uint32_t number, struct row_target *t, struct row_target *before)
-{
-    const struct swl_device_group *g = rw->g;
+    struct link_state *l = 0;
+    uint32_t gpu = 0;
     bool ok = true;
 
-    t->row = t->slot = 0;
-    for (uint32_t i = 0; i < number && heads; i++)
-        heads &= heads - 1;
-    if (heads) {
-        const uint64_t rest = heads & (heads - 1);
-        const uint32_t index = (uint32_t)first_bit(heads);
-
-        t->first = index;
-        t->count = (rest ? (uint32_t)first_bit(rest) : n) - index;
-        t->gpu = rw->list->sel[index].gpu;
-        t->position = g->link_sent[t->gpu * g->shape.nwriters + rw->q]++;
-        ok = link_has_credit(rw, t);
+    *dst_p = 0;
+    if (mine) {
+        gpu = rw->list->sel[first].gpu;
+        l = &rw->link[gpu];
+        ok = l->sent - l->freed < l->nslots;
     }
     if (!warp_all(ok)) {
-        row_write_publish(rw, before);
-        ok = ok || await_link_credit(rw, t->gpu, t->position);
+        row_write_flush(rw);
+        if (!ok) {
+            ok = await_link_credit(rw, gpu);
+            order_before_bulk_load(); /* freed slots are overwritten by bulk stores of this lane */
+        }
         if (!warp_all(ok))
             return false;
     }
-    if (heads) {
-        order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
-        row_write_place(rw, t);
+    if (mine) {
+        const uint64_t rest = list->heads >> first >> 1;
+
+        *dst_p = row_write_record(rw, l, first,
+                                  rest ? (uint32_t)first_bit(rest) + 1 : list->entries.n - first);
     }
     return true;
 }
 
-/* All lanes, after the row's stores were issued: the record. */
-SWL_DEV void row_write_record(const struct row_writer *rw, const struct row_target *t)
+/* All lanes: `row`, begun before, is token r of the list and goes to the destinations whose runs begin in
+ * the first half of the list; others are served from the source again. Loads of `next` start meanwhile.
+ * When all tokens of the list are written, it may be overwritten: a record goes in the group of its row's
+ * first piece, and a later piece waits for that to be read. */
+SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint32_t r,
+                       struct copy_row *row, struct copy_row *next)
 {
-    if (t->slot) {
-        const struct swl_selection *sel = rw->list->sel + t->first;
-        const struct vec16 head = {
-            {(uint32_t)rw->gen_call, (uint32_t)(rw->gen_call >> 32), sel[0].row, t->count}};
-        struct swl_pick *pick = (struct swl_pick *)(t->slot + sizeof(struct swl_record));
+    const uint32_t lane = (uint32_t)lane_id();
+    const bool again = r == 0 && list->heads >> 32; /* a second round */
 
-        store_data((struct vec16 *)t->slot, head);
-        for (uint32_t i = 0; i < t->count; i++) {
-            pick[i].expert = sel[i].expert;
-            pick[i].weight = sel[i].weight;
-        }
-    }
-}
-
-/* All lanes: the row whose load was begun goes to the first 32 destinations of the list, further ones
- * are served from the source again. On true `before` is the last batch, not yet published. */
-SWL_DEV bool row_write(const struct row_writer *rw, const char *src, uint32_t n,
-                       struct row_target *before)
-{
-    const uint64_t heads = list_heads(rw->list, n);
-    const uint32_t targets = (uint32_t)count_bits(heads);
-
-    for (uint32_t first = 0; first < targets; first += 32) {
-        struct row_target t;
+    for (uint32_t first = 0; first < (again ? 64u : 32u); first += 32) {
+        const bool last = first == 32 || !again;
+        struct copy_row ahead = {last ? next->src : 0, 0};
+        char *dst;
 
         if (first > 0)
-            row_copy_begin(rw->copier, src, rw->row_bytes);
-        if (!row_write_open(rw, heads, n, first + (uint32_t)lane_id(), &t, before)) {
-            row_copy_drop(rw->copier, rw->row_bytes, rw->w, rw->at);
+            row_copy_begin(rw->copier, row, row->src, rw->row_bytes);
+        if (!row_write_open(rw, list, first + lane,
+                            (list->heads >> first >> lane & 1) &&
+                                (first == 32 || list->entries.of == r),
+                            &dst) ||
+            !row_copy_end(rw->copier, row, &ahead, rw->row_bytes, dst, rw->w, rw->at))
             return false;
-        }
-        row_write_publish(rw, before);
-        if (!row_copy_end(rw->copier, src, rw->row_bytes, t.row, rw->w, rw->at))
-            return false;
-        row_write_record(rw, &t);
-        *before = t;
+        next->begun = ahead.begun;
     }
-    if (targets == 0)
-        row_copy_drop(rw->copier, rw->row_bytes, rw->w, rw->at);
+    if (rw->row_bytes <= rw->copier->piece_bytes)
+        bulk_wait_read<0>(); /* one piece: the list and the heads may not have been read yet */
+    warp_sync();
+    row_write_mark(rw);
     return true;
 }

@@ -11,8 +11,18 @@
 struct handle_view { /* pointers into handle memory; read-only after Update */
     const struct swl_handle_head *head;
     const uint32_t *row, *id, *at, *list, *list_start, *recv_n;
-    uint32_t topk;
+    const uint32_t
+        *place;          /* [nranks] node << 16 | local index; a kernel may keep it in the block */
+    uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */
+    uint32_t topk, experts;
 };
+
+/* Rank that has expert `id`: id / experts. Exact: per_expert is less than one too large, which makes
+ * id / 2^40 < 1 / experts, and the quotient is at least that far below the next whole number. */
+SWL_DEV uint32_t expert_rank(const struct handle_view *h, uint32_t id)
+{
+    return (uint32_t)(id * h->per_expert >> 40);
+}
 
 SWL_DEV struct handle_view handle_view_of(const struct swl_device_group *g, const char *memory,
                                           uint32_t topk)
@@ -25,7 +35,11 @@ SWL_DEV struct handle_view handle_view_of(const struct swl_device_group *g, cons
                                   (const uint32_t *)(memory + l.list),
                                   (const uint32_t *)(memory + l.list_start),
                                   (const uint32_t *)(memory + l.recv_n),
-                                  topk};
+                                  g->rank_place,
+                                  ((1ull << 40) + g->shape.nlocal_experts - 1) /
+                                      g->shape.nlocal_experts,
+                                  topk,
+                                  g->shape.nlocal_experts};
     return h;
 }
 
@@ -65,53 +79,142 @@ SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
     return warp_scratch_at(b->scratch);
 }
 
-/* Place of key[k] among the topk keys of the scratch list, and how many keys there are. */
-SWL_DEV uint32_t key_place(const struct warp_scratch *s, uint32_t topk, uint32_t key,
-                           uint32_t *count_p)
-{
-    uint32_t place = 0, count = 0;
+/* Which ranks of the node a list is made for. */
+enum select_part { SELECT_ALL, SELECT_SELF, SELECT_PEERS };
 
-    for (uint32_t j = 0; j < topk; j++) {
-        place += s->key[j] < key;
-        count += s->key[j] != SWL_KEY_NONE;
+/* How the selections of one or several tokens are dealt to the lanes: lane r * topk + k looks after
+ * selection k of token r, lane k of one token with more than 32 also after k + 32. */
+struct select_deal {
+    uint32_t tokens; /* at a time */
+    uint32_t r, k;   /* of this lane; r >= tokens: none */
+};
+
+#define SELECT_TOKENS_MAX 4u
+
+SWL_DEV struct select_deal select_deal_of(uint32_t topk, uint32_t most)
+{
+    const uint32_t fit = topk < 32 ? 32 / topk : 1;
+    const uint32_t lane = (uint32_t)lane_id();
+    const struct select_deal d = {fit < most ? fit : most, topk < 32 ? lane / topk : 0,
+                                  topk < 32 ? lane % topk : lane};
+
+    return d;
+}
+
+/* The selections that a lane looks after. */
+struct select_ahead {
+    uint32_t key[2]; /* id word; after select_filter: expert id, or SWL_KEY_NONE */
+    uint32_t row[2];
+    float weight[2];
+};
+
+/* All lanes; `token` is that of the lane's place in the deal, if it has one. Loads only, so that they
+ * pass while the warp does something else. */
+SWL_DEV struct select_ahead select_load(const struct handle_view *h, const struct select_deal *d,
+                                        bool valid, uint32_t token, const float *weights)
+{
+    const uint64_t first = (uint64_t)token * h->topk + d->k;
+    struct select_ahead s;
+
+    for (uint32_t j = 0; j < 2; j++) {
+        const bool mine =
+            valid && d->r < d->tokens && d->k + 32 * j < h->topk && (j == 0 || h->topk > 32);
+
+        s.key[j] = mine ? h->id[first + 32 * j] : 0;
+        s.row[j] = mine ? h->row[first + 32 * j] : SWL_ROW_NONE;
+        s.weight[j] = mine && weights ? weights[first + 32 * j] : 0.0f;
     }
-    *count_p = count;
-    return place;
+    return s;
+}
+
+/* All lanes: keep what survives in `node`, carries all bits of `flags` and goes to `part`, seen from
+ * local rank `self`. True if anything is left. */
+SWL_DEV bool select_filter(const struct handle_view *h, struct select_ahead *s, uint32_t node,
+                           uint32_t self, uint32_t flags, enum select_part part)
+{
+    for (uint32_t j = 0; j < 2; j++) {
+        const uint32_t id = s->key[j] & SWL_ID_MASK;
+        bool take = (s->key[j] & flags) == flags && s->row[j] != SWL_ROW_NONE;
+
+        if (take) {
+            const uint32_t place = h->place[expert_rank(h, id)];
+
+            take = place >> 16 == node &&
+                   (part == SELECT_ALL || ((place & 0xffff) == self) == (part == SELECT_SELF));
+        }
+        s->key[j] = take ? id : SWL_KEY_NONE;
+    }
+    return warp_any(s->key[0] != SWL_KEY_NONE || s->key[1] != SWL_KEY_NONE);
+}
+
+/* Entries of a list, in order of tokens, each token's by expert id. */
+struct select_list {
+    uint32_t n;
+    uint32_t rows; /* bit r: token r has entries */
+    uint32_t of;   /* token of entry number lane_id(); entries from 32 on are token 0's */
+};
+
+/* A selection to its place in the list: behind `base` entries of tokens before, among the `topk` keys at
+ * keys[]. */
+SWL_DEV void select_put(const struct handle_view *h, const uint32_t *keys, uint32_t base,
+                        uint32_t key, uint32_t row, float weight, uint32_t k,
+                        struct warp_scratch *list)
+{
+    for (uint32_t j = 0; j < h->topk; j++)
+        base += keys[j] < key;
+    if (key != SWL_KEY_NONE) {
+        const uint32_t rank = expert_rank(h, key);
+        struct swl_selection *to = &list->sel[base];
+
+        to->row = row;
+        to->expert = key - rank * h->experts;
+        to->weight = weight;
+        to->gpu = (uint16_t)h->place[rank];
+        to->k = (uint16_t)k;
+    }
+}
+
+/* All lanes: what was filtered, sorted, in list->sel. Ends with a warp_sync. */
+SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct select_deal *d,
+                                       const struct select_ahead *s, struct warp_scratch *list)
+{
+    const uint32_t lane = (uint32_t)lane_id();
+    const uint32_t low = warp_ballot(s->key[0] != SWL_KEY_NONE);
+    const uint32_t high = warp_ballot(s->key[1] != SWL_KEY_NONE);
+    const uint32_t first = d->r * h->topk; /* lane of this token's first selection */
+    struct select_list l = {(uint32_t)(count_bits(low) + count_bits(high)), 0, 0};
+    uint32_t before = 0;
+
+    for (uint32_t r = 0; r < d->tokens; r++) {
+        const uint32_t all = h->topk < 32 ? ((1u << h->topk) - 1) << r * h->topk : ~0u;
+
+        l.rows |= (uint32_t)((low & all) != 0 || (r == 0 && high != 0)) << r;
+        before += (uint32_t)count_bits(low & all);
+        l.of += r + 1 < d->tokens && lane >= before;
+    }
+    warp_sync(); /* the list before is no longer read */
+    list->key[lane] = s->key[0];
+    if (h->topk > 32)
+        list->key[lane + 32] = s->key[1];
+    warp_sync();
+    if (d->r < d->tokens)
+        select_put(h, list->key + first, (uint32_t)count_bits(low & ((1u << first % 32) - 1)),
+                   s->key[0], s->row[0], s->weight[0], d->k, list);
+    if (h->topk > 32)
+        select_put(h, list->key, 0, s->key[1], s->row[1], s->weight[1], d->k + 32, list);
+    order_before_bulk_store(); /* row writers store the list in bulk */
+    warp_sync();
+    return l;
 }
 
 /* All lanes. The surviving selections of `token` in `node` that carry all bits of `flags`, sorted,
- * in s->sel; returns their number. Ends with a warp_sync. */
-SWL_DEV uint32_t select_in_node(const struct swl_device_group *g, const struct handle_view *h,
-                                uint32_t token, uint32_t node, uint32_t flags, const float *weights,
-                                struct warp_scratch *s)
+ * in list->sel; returns their number. Ends with a warp_sync. */
+SWL_DEV uint32_t select_in_node(const struct handle_view *h, uint32_t token, uint32_t node,
+                                uint32_t flags, const float *weights, struct warp_scratch *list)
 {
-    const uint64_t first = (uint64_t)token * h->topk;
-    const uint32_t experts = g->shape.nlocal_experts;
-    uint32_t n = 0;
+    const struct select_deal one = select_deal_of(h->topk, 1);
+    struct select_ahead s = select_load(h, &one, true, token, weights);
 
-    warp_sync(); /* the list before is no longer read */
-    for (uint32_t k = lane_id(); k < h->topk; k += 32) {
-        const uint32_t id = h->id[first + k];
-        const bool take = (id & flags) == flags && h->row[first + k] != SWL_ROW_NONE &&
-                          g->rank_node[(id & SWL_ID_MASK) / experts] == node;
-
-        s->key[k] = take ? id & SWL_ID_MASK : SWL_KEY_NONE;
-    }
-    warp_sync();
-    for (uint32_t k = lane_id(); k < h->topk || k == (uint32_t)lane_id(); k += 32) {
-        const uint32_t key = k < h->topk ? s->key[k] : SWL_KEY_NONE;
-        const uint32_t place = key_place(s, h->topk, key, &n);
-
-        if (key != SWL_KEY_NONE) {
-            struct swl_selection *to = &s->sel[place];
-
-            to->row = h->row[first + k];
-            to->expert = key % experts;
-            to->weight = weights ? weights[first + k] : 0.0f;
-            to->gpu = (uint16_t)g->rank_local[key / experts];
-            to->k = (uint16_t)k;
-        }
-    }
-    warp_sync();
-    return n;
+    select_filter(h, &s, node, 0, flags, SELECT_ALL);
+    return select_sort(h, &one, &s, list).n;
 }

@@ -188,6 +188,15 @@ template <class T> SWL_DEV T read_from_peer(const T *p, SIMT_WHERE)
 {
     return simt_read(p, SWL_SCOPE_SYS, file, line);
 }
+template <class T> SWL_DEV T peek_from_peer(const T *p, SIMT_WHERE)
+{
+    T v;
+
+    simt_dev_point();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+    simt_dev_read(p, v, sizeof(T), SWL_SCOPE_SYS, file, line);
+    return v;
+}
 template <class T> SWL_DEV void publish_to_peer(T *p, simt_value<T> v, SIMT_WHERE)
 {
     simt_publish(p, v, SWL_SCOPE_SYS, SIMT_STORE_PUBLISH, file, line);

@@ -8,6 +8,8 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
 {
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_plan_kernel *plan = &group->plan.dispatch;
+    const struct swl_entry entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH);
+    const uint32_t direct = entry.direct; /* receivers copy no rows: no stages for them */
     const struct swl_dispatch_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
@@ -24,10 +26,9 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .out_idx_rows = (uint32_t)swl_min_u64(call->out_ids.rows, UINT32_MAX),
         .idx_bytes = call->out_ids.elem_bytes,
         .idx_base = call->global_ids ? group->info.rank * group->info.nlocal : 0,
-        .entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH),
+        .entry = entry,
         .roles = plan->roles,
-        .piece_bytes = plan->piece_bytes,
-        .rings_per_block = group->plan.rings_per_block,
+        .block = group->plan.dispatch_block[direct],
     };
 
     return swl_group_launch(group, &swl_ht_dispatch_desc, plan, &args, call->stream);

@@ -19,7 +19,7 @@ static const struct swl_roles dispatch_nodes = {
               [SWL_D_RECEIVE] = {4, 4}},
 };
 static const struct swl_roles dispatch_node = {
-    .count = {[SWL_D_WRITE] = {6, 6}, [SWL_D_RECEIVE] = {6, 6}},
+    .count = {[SWL_D_WRITE] = {8, 8}, [SWL_D_RECEIVE] = {4, 4}},
 };
 static const struct swl_roles combine_nodes = {
     .count = {[SWL_C_REQUEST] = {1, 0},
@@ -129,7 +129,7 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
     return ncclSuccess;
 }
 
-/* Slots of rings and chunks, all powers of two: 32 and 8, less with many nodes or huge rows. */
+/* Slots of network rings and chunks, powers of two: 32 and 8, less with many nodes or huge rows. */
 static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
 {
     s->ring_slots = s->nnodes > 16 ? 16 : 32;
@@ -146,11 +146,19 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
         s->ring_slots /= 2;
     if (s->chunk_slots > s->ring_slots / 2)
         s->chunk_slots = s->ring_slots / 2;
-    s->link_slots = s->max_local > 16 ? 4 : 8;
-    while (s->link_slots > 2 &&
-           (uint64_t)s->link_slots * swl_link_slot_bytes(s) > SWL_LINK_RING_BYTES)
-        s->link_slots /= 2;
     s->fetch_slots = s->max_local <= 4 ? 8 : s->max_local <= 16 ? 4 : 2;
+}
+
+/* Link rings: the more slots, the longer a writer runs before it needs credit; two are least. */
+static void plan_links(struct swl_shape *s)
+{
+    const uint64_t rings = (uint64_t)s->max_local * s->nwriters, slot = swl_link_slot_bytes(s);
+
+    s->link_slots = s->max_local > 16 ? 4 : 16;
+    while (s->link_slots > 8 && rings * s->link_slots * slot > SWL_LINK_RINGS_BYTES)
+        s->link_slots /= 2;
+    while (s->link_slots > 2 && s->link_slots * slot > SWL_LINK_RING_BYTES)
+        s->link_slots /= 2;
 }
 
 static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32_t rank)
@@ -191,15 +199,41 @@ static uint32_t plan_grid(struct swl_plan_kernel *kernel, const struct swl_plan 
     return kernel->threads / 32;
 }
 
+/* Warps of a block before those of role `role`. */
+static uint32_t warps_before(const struct swl_roles *roles, uint32_t role)
+{
+    struct swl_roles before = *roles;
+
+    for (uint32_t r = role; r < SWL_ROLES; r++)
+        before.count[r][0] = before.count[r][1] = 0;
+    return block_warps(&before);
+}
+
+/* Receivers, the last warps of a block, copy rows only if the rank's own tensor is plain. */
 static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles *roles,
                                   uint32_t halves, uint64_t shared_bytes)
 {
     struct swl_plan_kernel *kernel = &plan->dispatch;
-    const uint32_t warps = plan_grid(kernel, plan, roles, halves), rings = plan->rings_per_block;
+    const uint32_t warps = plan_grid(kernel, plan, roles, halves);
 
-    kernel->piece_bytes = swl_piece_of(warps, rings, plan->shape.row_bytes, shared_bytes);
-    kernel->shared_bytes = swl_block_of(warps, rings, kernel->piece_bytes).bytes;
-    return plan_shared(kernel, plan, shared_bytes);
+    for (uint32_t direct = 0; direct < 2; direct++) {
+        struct swl_block_shape *block = &plan->dispatch_block[direct];
+
+        *block = (struct swl_block_shape){
+            .nwarps = warps,
+            .nrings = plan->rings_per_block,
+            .nlinks = plan->shape.max_local,
+            .nplaces = plan->shape.nranks,
+            .ncopiers = warps,
+        };
+        if (direct && halves == 2) /* else the roles of both halves lie mixed in one block */
+            block->ncopiers = warps_before(&kernel->roles, SWL_D_RECEIVE);
+        swl_block_fit(block, plan->shape.row_bytes, shared_bytes);
+        kernel->piece_bytes = block->nstages ? block->piece_bytes : 0;
+        kernel->shared_bytes = swl_max_u64(kernel->shared_bytes, swl_block_of(block).bytes);
+        SWL_TRY(plan_shared(kernel, plan, shared_bytes));
+    }
+    return ncclSuccess;
 }
 
 static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *roles,
@@ -243,7 +277,8 @@ static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap
     while (warps > 1 && (uint64_t)route->blocks * warps * chunk_bytes > SWL_ROUTE_SCRATCH_BYTES)
         warps /= 2;
     route->threads = 32 * warps;
-    route->shared_bytes = swl_block_of(warps, 1, 0).bytes;
+    route->shared_bytes =
+        swl_block_of(&(struct swl_block_shape){.nwarps = warps, .nrings = 1}).bytes;
     if (route->shared_bytes > shared_bytes)
         return swl_fail(ncclInvalidUsage,
                         "the route kernel needs %" PRIu64 " bytes of shared memory, the smallest "
@@ -286,6 +321,7 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
     s->ngatherers =
         s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY) +
                         warps_of(combine, SWL_C_SERVE)); /* they sum where nobody needs a server */
+    plan_links(s);
     p.at = swl_window_of(s);
     rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
     p.rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));

@@ -25,7 +25,8 @@ extern "C" {
 #define SWL_ROUTE_TOKENS        16u /* of a full batch, for each warp */
 #define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
 #define SWL_NETWORK_RING_BYTES  (UINT64_C(512) << 10) /* aim for one ring, more for huge rows */
-#define SWL_LINK_RING_BYTES     (UINT64_C(128) << 10)
+#define SWL_LINK_RING_BYTES     (UINT64_C(256) << 10)
+#define SWL_LINK_RINGS_BYTES    (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
 
 /* What one rank tells about its device and its hints; 0 in a hint = none. */
 struct swl_rank_facts {
@@ -59,8 +60,9 @@ struct swl_plan {
     struct swl_shape shape;
     struct swl_window at;
     struct swl_plan_kernel route, dispatch, combine;
-    struct swl_roles combine_direct;         /* combine of a tensor that peers can address */
-    struct swl_combine_shape combine_shared; /* of a block of combine */
+    struct swl_block_shape dispatch_block[2]; /* [1]: the own tensor is peer-addressable */
+    struct swl_roles combine_direct;          /* combine of a tensor that peers can address */
+    struct swl_combine_shape combine_shared;  /* of a block of combine */
     uint32_t rings_per_block;
     uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */
     uint32_t nic_blocks; /* ... beside these, which run the software NIC */

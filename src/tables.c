@@ -10,8 +10,8 @@
  * scratch of the route kernel and starts as zero. */
 struct layout {
     uint64_t group, state;
-    uint64_t peer_window, memory, local_rank, rank_node, rank_local, node_rank, gateway_local, out,
-        in;
+    uint64_t peer_window, memory, local_rank, rank_node, rank_local, rank_place, node_rank,
+        gateway_local, out, in;
     uint64_t out_now, out_next; /* positions: the arrays of a kind lie behind each other */
     uint64_t in_now, in_next;
     uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
@@ -38,6 +38,7 @@ static struct layout layout_of(const struct swl_plan *plan)
     l.local_rank = swl_take(&at, 4 * g);
     l.rank_node = swl_take(&at, 4 * r);
     l.rank_local = swl_take(&at, 4 * r);
+    l.rank_place = swl_take(&at, 4 * r);
     l.node_rank = swl_take(&at, 4ull * s->nnodes * s->max_local);
     l.gateway_local = swl_take(&at, 4 * r);
     l.out = swl_take(&at, sizeof(struct swl_out_peer) * n);
@@ -122,6 +123,7 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->local_rank = (void *)(d + l->local_rank);
     g->rank_node = (void *)(d + l->rank_node);
     g->rank_local = (void *)(d + l->rank_local);
+    g->rank_place = (void *)(d + l->rank_place);
     g->node_rank = (void *)(d + l->node_rank);
     g->gateway_local = (void *)(d + l->gateway_local);
     g->out = (void *)(d + l->out);
@@ -167,6 +169,7 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
     uint32_t *local_rank = (void *)(h + l->local_rank);
     uint32_t *gateway_local = (void *)(h + l->gateway_local);
     uint32_t *node_rank = (void *)(h + l->node_rank);
+    uint32_t *rank_place = (void *)(h + l->rank_place);
     struct swl_out_peer *out = (void *)(h + l->out);
     struct swl_in_peer *in = (void *)(h + l->in);
     uint32_t j = 0;
@@ -175,8 +178,10 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
         local_rank[i] = swl_topology_rank(t, s->node, i);
     for (uint32_t i = 0; i < s->nnodes * s->max_local; i++)
         node_rank[i] = SWL_NO_PEER;
-    for (uint32_t r = 0; r < s->nranks; r++)
+    for (uint32_t r = 0; r < s->nranks; r++) {
         node_rank[t->rank_node[r] * s->max_local + t->rank_local[r]] = r;
+        rank_place[r] = t->rank_node[r] << 16 | t->rank_local[r];
+    }
     memcpy(h + l->rank_node, t->rank_node, sizeof(uint32_t) * s->nranks);
     memcpy(h + l->rank_local, t->rank_local, sizeof(uint32_t) * s->nranks);
     for (uint32_t r = 0; r < s->nranks; r++) {

@@ -206,8 +206,10 @@ PTX_ATOMIC(or_in_gpu, "acq_rel.gpu.global", "or", "b", ptx_global)
 PTX_ATOMIC(and_in_gpu, "acq_rel.gpu.global", "and", "b", ptx_global)
 PTX_CAS(cas_in_gpu, "acq_rel.gpu.global", ptx_global)
 
-/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence. */
+/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence; peek is relaxed, to
+ * see whether a read is worth its price: an acquire empties the first-level cache of the SM. */
 PTX_LOAD(read_from_peer, "acquire.sys.global", ptx_global)
+PTX_LOAD(peek_from_peer, "relaxed.sys.global", ptx_global)
 PTX_STORE(publish_to_peer, "release.sys.global", ptx_global)
 PTX_STORE(post_to_peer, "relaxed.sys.global", ptx_global)
 PTX_ATOMIC(add_to_peer, "release.sys.global", "add", "u", ptx_global)

@@ -111,7 +111,7 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.shape().nrings, 8u);
     EXPECT_EQ(j.shape().ring_slots, 32u);
     EXPECT_EQ(j.shape().chunk_slots, 8u);
-    EXPECT_EQ(j.shape().link_slots, 8u);
+    EXPECT_EQ(j.shape().link_slots, 16u);
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
     EXPECT_EQ(j.shape().ngatherers, 8u * 21);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);
@@ -128,7 +128,9 @@ TEST(Plan, OneNodeHasWritersAndReceiversOnly)
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.shape().nrings, 1u);
     EXPECT_EQ(j.shape().nserved, 0u);
-    EXPECT_EQ(j.shape().nwriters, 8u * 12);
+    EXPECT_EQ(j.shape().nwriters, 8u * 16);
+    EXPECT_EQ(j.plans[0].dispatch_block[0].ncopiers, 12u);
+    EXPECT_EQ(j.plans[0].dispatch_block[1].ncopiers, 8u);
     EXPECT_EQ(j.shape().ngatherers, 8u * 32);
     EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
     expect_sound(j.plans[0]);

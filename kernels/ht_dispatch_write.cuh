@@ -1,0 +1,157 @@
+/* ht_dispatch_write.cuh: both SMs of a channel, this rank's tokens for its node. Layer: kernels.
+ *
+ * ht_dispatch_write (writer warps): some write the tokens that stay on this rank, the others those for
+ * its peers, so that a slow link holds up nothing else and few warps share it.
+ * Reads:    handle list of the own node, user tokens and weights    Writes: link rings, tensors
+ * Waits:    entry words, link credit       Signals: link tails -> ht_dispatch_receive there
+ * Ends:     every listed token is written
+ *
+ * Tokens are taken a few at a time, as many as the warp has lanes for their selections. The list is read
+ * three such batches ahead: numbers, then selections, then the first row are on their way while the
+ * present batch is sorted and stored. */
+#pragma once
+
+#include "kernels/ht_dispatch.cuh"
+
+/* A writer's walk over the tokens listed for its node. */
+struct write_walk {
+    const struct dispatch_block *b;
+    const uint32_t *token; /* [tokens] */
+    uint32_t tokens, at, step;
+    enum select_part part;
+    struct select_deal deal;
+    uint32_t coming; /* this lane's token of the batch after that, SWL_NO_TOKEN = none */
+    uint32_t loaded; /* its token of the batch whose selections are in `ahead` */
+    struct select_ahead ahead;
+};
+
+#define SWL_NO_TOKEN 0xffffffffu
+
+/* A batch of tokens with something for this writer. */
+struct write_batch {
+    uint32_t token; /* this lane's */
+    struct select_ahead sel;
+    bool any; /* false: the walk is at its end */
+};
+
+/* Writers of a channel that serve the own rank: its share of the node, at least one. */
+SWL_DEV uint32_t self_writers(const struct swl_device_group *g, uint32_t nwriters)
+{
+    const uint32_t n = nwriters / g->shape.nlocal;
+
+    return n > 0 ? n : 1;
+}
+
+/* All lanes: start loading the selections of the walk's next batch. */
+SWL_DEV void walk_load(struct write_walk *k)
+{
+    const uint32_t i = k->at + k->deal.r * k->step;
+
+    k->loaded = k->coming;
+    k->coming = k->deal.r < k->deal.tokens && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
+    k->at += k->deal.tokens * k->step;
+    k->ahead =
+        select_load(&k->b->h, &k->deal, k->loaded != SWL_NO_TOKEN, k->loaded, k->b->a->weights);
+}
+
+/* All lanes: the next batch with something for this part; loads the selections of the one after it. */
+SWL_DEV struct write_batch walk_next(struct write_walk *k)
+{
+    const struct swl_device_group *g = k->b->g;
+    struct write_batch batch;
+
+    do {
+        batch.token = k->loaded;
+        batch.sel = k->ahead;
+        batch.any = warp_any(batch.token != SWL_NO_TOKEN);
+        if (!batch.any)
+            break;
+        walk_load(k);
+    } while (
+        !select_filter(&k->b->h, &batch.sel, g->shape.node, g->shape.local, SWL_ID_VALID, k->part));
+    return batch;
+}
+
+SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t index,
+                                        uint32_t nwriters)
+{
+    const struct swl_device_group *g = b->g;
+    const uint32_t list = out_rings(g);
+    const uint32_t nself = self_writers(g, nwriters);
+    struct write_walk k;
+
+    k.b = b;
+    k.token = b->h.list + b->h.list_start[list];
+    k.tokens = list_length(&b->h, list);
+    k.deal = select_deal_of(b->a->topk, SELECT_TOKENS_MAX);
+    k.part = SELECT_ALL;
+    if (nwriters > nself && g->shape.nlocal > 1) {
+        k.part = index < nself ? SELECT_SELF : SELECT_PEERS;
+        nwriters = index < nself ? nself : nwriters - nself;
+        index = index < nself ? index : index - nself;
+    }
+    k.at = index * g->shape.nchannels + b->channel;
+    k.step = nwriters * g->shape.nchannels;
+    k.coming = SWL_NO_TOKEN;
+    walk_load(&k);
+    walk_load(&k);
+    return k;
+}
+
+/* All lanes: the row of token r of the batch. */
+SWL_DEV void write_row(const struct write_walk *k, const struct write_batch *batch, uint32_t r,
+                       struct copy_row *row)
+{
+    const uint32_t token = warp_shfl(batch->token, (int)(r * k->b->a->topk) & 31);
+
+    row->src = k->b->a->tokens + (uint64_t)token * k->b->a->row_bytes;
+    row->begun = 0;
+}
+
+/* All lanes: the first row of the batch that has an entry; src NULL: the walk is at its end. */
+SWL_DEV void write_first_row(const struct write_walk *k, const struct write_batch *batch,
+                             struct copy_row *row)
+{
+    const uint32_t kept = warp_ballot(batch->sel.key[0] != SWL_KEY_NONE) |
+                          warp_ballot(batch->sel.key[1] != SWL_KEY_NONE);
+
+    row->src = 0;
+    row->begun = 0;
+    if (batch->any)
+        write_row(k, batch, warp_shfl(k->deal.r, first_bit(kept)), row);
+}
+
+SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_writer *rw,
+                                uint32_t index, uint32_t nwriters)
+{
+    const struct swl_device_group *g = b->g;
+    struct write_walk walk = write_walk_of(b, index, nwriters);
+    struct write_batch batch = walk_next(&walk);
+    struct copy_row row, next;
+
+    write_first_row(&walk, &batch, &row);
+    if (row.src) /* the row may pass while its destinations are not open yet */
+        row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
+    if (!await_entries(g, rw->w, rw->at))
+        return;
+    row_write_begin(rw);
+    while (batch.any) {
+        const struct row_list list =
+            row_list_of(rw->list, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
+        const struct write_batch after = walk_next(&walk);
+
+        for (uint32_t rows = list.entries.rows; rows; rows &= rows - 1) {
+            const uint32_t rest = rows & (rows - 1);
+
+            if (rest)
+                write_row(&walk, &batch, (uint32_t)first_bit(rest), &next);
+            else
+                write_first_row(&walk, &after, &next);
+            if (!row_write(rw, &list, (uint32_t)first_bit(rows), &row, &next))
+                return;
+            row = next;
+        }
+        batch = after;
+    }
+    row_write_end(rw);
+}
