@@ -292,7 +292,7 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     return ncclSuccess;
 undo_enroll:
     __atomic_store_n(&table[nic->id], NULL, __ATOMIC_RELEASE);
-    swl_soft_nic_drop(nic);
+    __atomic_sub_fetch(&nic->references, 1, __ATOMIC_ACQ_REL); /* the executor that never ran */
 undo_memory:
     (void)close_memory(nic);
     swl_soft_nic_drop(nic);
