@@ -6,6 +6,25 @@
 namespace
 {
 
+TEST(GroupCreate, BlocksOfTheSoftwareNicAreToldApart)
+{
+    setenv("SWIMLANE_SOFT_EXECUTOR", "blocks", 1);
+    setenv("SWIMLANE_SOFT_BLOCKS", "3", 1);
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {1, 1}})
+        on_ranks(nodes, [&](swl_rank *rank) {
+            ncclEpGroupConfig_t config = small_config();
+            ncclEpGroup_t group = nullptr;
+
+            ASSERT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess)
+                << swimlaneLastError();
+            EXPECT_EQ(query(group, SWIMLANE_QUERY_SMS), 2u);
+            EXPECT_EQ(query(group, SWIMLANE_QUERY_NIC_SMS), nodes.size() > 1 ? 3u : 0u);
+            EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess) << swimlaneLastError();
+        });
+    unsetenv("SWIMLANE_SOFT_EXECUTOR");
+    unsetenv("SWIMLANE_SOFT_BLOCKS");
+}
+
 TEST(GroupCreate, AnyShapeOfNodes)
 {
     for (const std::vector<int> &nodes :
