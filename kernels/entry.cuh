@@ -91,6 +91,27 @@ SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local,
     return false;
 }
 
+/* One lane: a count from rank at.peer of another node carries the tag of a call like this rank's own. */
+SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, const struct swl_watch *w,
+                       struct wait_at at)
+{
+    const uint32_t want = swl_call_tag(own), seen = tagged & ~SWL_TAG_COUNT;
+
+    if (want == seen)
+        return true;
+    if (want >> 17 != seen >> 17) {
+        at.kind = SWL_FAULT_WRONG_ROWS;
+        watch_fault(w, at, own->row_bytes, (uint64_t)(seen >> 17) * 16, SWL_ASYNC_TIMEOUT);
+    } else if (want >> 13 != seen >> 13) {
+        at.kind = SWL_FAULT_WRONG_TYPE;
+        watch_fault(w, at, own->dtype, seen >> 13 & 15, SWL_ASYNC_TIMEOUT);
+    } else {
+        at.kind = SWL_FAULT_WRONG_TOPK;
+        watch_fault(w, at, own->topk, (seen >> 7 & 63) + 1, SWL_ASYNC_TIMEOUT);
+    }
+    return false;
+}
+
 /* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
 SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
                            struct wait_at at)

@@ -60,8 +60,9 @@ SWL_DEV bool request_token(const struct combine_block *b, struct warp_scratch *l
         return false;
     warp_sync();
     if (lane_id() == 0) {
-        const struct vec16 v = {
-            {(uint32_t)b->common->gen_call, (uint32_t)(b->common->gen_call >> 32), token, n}};
+        const struct vec16 v = {{(uint32_t)b->common->gen_call,
+                                 (uint32_t)(b->common->gen_call >> 32), token,
+                                 n | swl_call_tag(&b->a->entry)}};
 
         store_data((struct vec16 *)to, v);
     }

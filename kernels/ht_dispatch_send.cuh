@@ -56,7 +56,8 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     warp_sync(); /* the credit lane 0 acquired is every lane's */
     for (uint32_t i = lane_id(); i <= n; i += 32) {
         const uint64_t gen_call = b->common->gen_call;
-        struct vec16 v = {{(uint32_t)gen_call, (uint32_t)(gen_call >> 32), token, n}};
+        struct vec16 v = {{(uint32_t)gen_call, (uint32_t)(gen_call >> 32), token,
+                           n | swl_call_tag(&b->a->entry)}};
 
         if (i > 0)
             v = *(const struct vec16 *)&list->sel[i - 1];

@@ -49,11 +49,11 @@ struct swl_shape {
     uint32_t pad;
 };
 
-/* Header of a network slot, followed by selections[nsel], then the row at swl_slot_row_at(). */
+/* Header of a network slot, followed by its selections, then the row at swl_slot_row_at(). */
 struct swl_slot_head {
     uint64_t gen_call; /* generation << 48 | call: another value is another call's slot */
     uint32_t token;    /* index at the source */
-    uint32_t nsel;
+    uint32_t n;        /* selections, and the tag of the call (swl_call_tag) */
 };
 static_assert(sizeof(struct swl_slot_head) == 16, "slot header leaves the GPU");
 
@@ -79,7 +79,7 @@ static_assert(sizeof(struct swl_record) == 16, "records leave the GPU");
 struct swl_request {
     uint64_t gen_call;
     uint32_t token;
-    uint32_t n;
+    uint32_t n; /* rows, and the tag of the call */
 };
 struct swl_request_row {
     uint32_t row;
@@ -101,6 +101,15 @@ struct swl_entry {
     uint16_t topk;
 };
 static_assert(sizeof(struct swl_entry) == 32, "entry records leave the GPU");
+
+/* What ranks of other nodes, which see no entry record, find beside a count of at most 64 in its lower
+ * seven bits: K, type and row size (modulo 512 KiB) of the sender's call. */
+#define SWL_TAG_COUNT 127u
+SWL_HD uint32_t swl_call_tag(const struct swl_entry *e)
+{
+    return (e->row_bytes / 16 & 0x7fffu) << 17 | (e->dtype & 15u) << 13 |
+           ((e->topk - 1u) & 63u) << 7;
+}
 
 /* Advance a cursor; regions are aligned to 128 bytes, so that no two share a cache line. */
 SWL_HD uint64_t swl_take(uint64_t *at, uint64_t bytes)
