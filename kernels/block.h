@@ -77,8 +77,9 @@ SWL_HD void swl_block_fit(struct swl_block_shape *s, uint32_t row_bytes, uint64_
 
 #define SWL_UNIT_BYTES      2048u /* four 16-byte vectors for each lane */
 #define SWL_UNITS_MAX       16u
-#define SWL_LIST_HEAD_BYTES 32u /* struct sum_list of terms.cuh */
-#define SWL_TERM_BYTES      24u /* struct sum_term of terms.cuh */
+#define SWL_KEY_BYTES       256u /* keys of struct warp_scratch */
+#define SWL_LIST_HEAD_BYTES 32u  /* struct sum_list of terms.cuh */
+#define SWL_TERM_BYTES      24u  /* struct sum_term of terms.cuh */
 
 struct swl_combine_shape { /* equal in all blocks */
     uint32_t nwarps, nrings;
@@ -91,8 +92,7 @@ struct swl_combine_block { /* byte offsets in dynamic shared memory */
     uint32_t common;
     uint32_t out_words; /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t in_words;  /* u64 [SWL_RING_WORDS][nrings] */
-    uint32_t scratch;   /* [nwarps] of SWL_SCRATCH_BYTES */
-    uint32_t lists;     /* [nwarps][nlists] of swl_list_bytes(terms) */
+    uint32_t scratch;   /* [nwarps] of swl_combine_scratch_bytes */
     uint32_t barriers;  /* mbarrier [nwarps][nunits] */
     uint32_t units;     /* [nwarps][nunits][unit_bytes] */
     uint32_t bytes;
@@ -103,6 +103,14 @@ SWL_HD uint32_t swl_list_bytes(uint32_t terms)
     return swl_round_up(SWL_LIST_HEAD_BYTES + SWL_TERM_BYTES * terms, 16);
 }
 
+/* A warp's scratch list; a gatherer's has only keys, and its lists behind them. */
+SWL_HD uint32_t swl_combine_scratch_bytes(const struct swl_combine_shape *s)
+{
+    const uint32_t lists = SWL_KEY_BYTES + s->nlists * swl_list_bytes(s->terms);
+
+    return lists > SWL_SCRATCH_BYTES ? lists : SWL_SCRATCH_BYTES;
+}
+
 SWL_HD struct swl_combine_block swl_combine_block_of(const struct swl_combine_shape *s)
 {
     struct swl_combine_block b;
@@ -111,8 +119,7 @@ SWL_HD struct swl_combine_block swl_combine_block_of(const struct swl_combine_sh
     b.common = (uint32_t)swl_take(&at, SWL_COMMON_BYTES);
     b.out_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
     b.in_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
-    b.scratch = (uint32_t)swl_take(&at, (uint64_t)SWL_SCRATCH_BYTES * s->nwarps);
-    b.lists = (uint32_t)swl_take(&at, (uint64_t)s->nwarps * s->nlists * swl_list_bytes(s->terms));
+    b.scratch = (uint32_t)swl_take(&at, (uint64_t)s->nwarps * swl_combine_scratch_bytes(s));
     b.barriers = (uint32_t)swl_take(&at, 8ull * s->nunits * s->nwarps);
     b.units = (uint32_t)swl_take(&at, (uint64_t)s->nunits * s->unit_bytes * s->nwarps);
     b.bytes = (uint32_t)swl_take(&at, 0);
@@ -130,7 +137,7 @@ SWL_HD void swl_combine_fit(struct swl_combine_shape *s, uint32_t row_bytes, uin
     fixed = swl_combine_block_of(s).bytes + 256;
     room = shared_bytes > fixed ? (shared_bytes - fixed) / s->nwarps : 0;
     s->unit_bytes = SWL_UNIT_BYTES;
-    if (row_bytes < SWL_UNIT_BYTES) /* multiples of 32: half a unit is whole vectors */
+    if (row_bytes > 0 && row_bytes < SWL_UNIT_BYTES) /* multiples of 32: half is whole vectors */
         s->unit_bytes = swl_round_up(row_bytes, 32);
     while (s->unit_bytes > 128 && room / s->unit_bytes < 4)
         s->unit_bytes = swl_round_up(s->unit_bytes / 2, 32);

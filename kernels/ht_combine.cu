@@ -51,7 +51,6 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
                                           uint32_t number)
 {
     const struct swl_combine_shape *s = &b->a->shared;
-    const uint32_t list_bytes = swl_list_bytes(s->terms);
     const uint32_t per_channel =
         role_warps(&b->a->roles, SWL_C_SUM) + role_warps(&b->a->roles, SWL_C_GATEWAY);
     struct gather_pipe p = {};
@@ -67,9 +66,8 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
     p.ga.dtype = b->a->dtype;
     p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);
     p.units = *units;
-    p.lists =
-        (char *)block_shared() + b->shared.lists + (uint32_t)warp_id() * s->nlists * list_bytes;
-    p.list_bytes = list_bytes;
+    p.lists = (char *)scratch + SWL_KEY_BYTES;
+    p.list_bytes = swl_list_bytes(s->terms);
     p.nlists = s->nlists;
     return p;
 }
@@ -132,7 +130,9 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
         }
         block_sync();
         if (b.common->go) {
-            combine_role(&b, &job, &units, warp_scratch_at(b.shared.scratch));
+            combine_role(
+                &b, &job, &units,
+                warp_scratch_at(b.shared.scratch, swl_combine_scratch_bytes(&args.shared)));
             if (args.entry.direct && block_id() == 0 && warp_id() == 0)
                 await_exits(&b);
         }

@@ -65,18 +65,19 @@ struct warp_scratch { /* in shared memory; one warp at a time */
     struct swl_selection sel[SWL_TOPK_MAX];
 };
 static_assert(sizeof(struct warp_scratch) <= SWL_SCRATCH_BYTES, "picture of block.h");
+static_assert(sizeof(uint32_t) * SWL_TOPK_MAX == SWL_KEY_BYTES, "lists of combine lie behind");
 
-/* This warp's; the lists of the block begin at byte `at`. */
-SWL_DEV struct warp_scratch *warp_scratch_at(uint32_t at)
+/* This warp's; those of the block begin at byte `at`, `bytes` for each. */
+SWL_DEV struct warp_scratch *warp_scratch_at(uint32_t at, uint32_t bytes)
 {
     char *all = (char *)block_shared() + at;
 
-    return (struct warp_scratch *)(all + (uint32_t)warp_id() * SWL_SCRATCH_BYTES);
+    return (struct warp_scratch *)(all + (uint32_t)warp_id() * bytes);
 }
 
 SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
 {
-    return warp_scratch_at(b->scratch);
+    return warp_scratch_at(b->scratch, SWL_SCRATCH_BYTES);
 }
 
 /* Which ranks of the node a list is made for. */
