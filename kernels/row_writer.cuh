@@ -133,8 +133,10 @@ SWL_DEV bool row_write_flush(struct row_writer *rw)
 
     for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
         held = held || rw->link[gpu].sent != rw->link[gpu].published;
-    if (!warp_any(held))
+    if (!warp_any(held)) {
+        warp_sync(); /* other lanes move `sent` on with the next row */
         return false;
+    }
     bulk_wait<0>();
     row_write_publish(rw, true);
     rw->unmarked = 0;
@@ -151,6 +153,7 @@ SWL_DEV void row_write_mark(struct row_writer *rw)
     } else if (!rw->marked && rw->unmarked >= rw->cadence) {
         for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
             rw->link[gpu].marked = rw->link[gpu].sent;
+        warp_sync(); /* other lanes move `sent` on with the next row */
         rw->marked = 1;
         rw->unmarked = 0;
         rw->mark_piece = rw->copier->stored;
