@@ -106,8 +106,10 @@ void *take_memory(simt_heap_kind kind, size_t bytes)
 
     if (in_own_pages(kind, bytes)) {
         ptr = map_pages(bytes);
-        if (ptr && kind == SIMT_HEAP_DEVICE)
+        if (ptr && kind == SIMT_HEAP_DEVICE) {
+            madvise(ptr, bytes, MADV_POPULATE_WRITE); /* in one go; if that fails, page by page */
             memset(ptr, poison, bytes);
+        }
         return ptr;
     }
     if (posix_memalign(&ptr, kind == SIMT_HEAP_HOST ? 4096 : 512, bytes ? bytes : 1) != 0)
