@@ -67,17 +67,17 @@ TEST(SoftFaults, StalledLinkMovesAgainAfterItsTime)
     struct soft_faults f = parse("stall=10us+5us;stall=16us+4us");
 
     f.begin_ns = 1000;
-    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 10999), 10999u);
-    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 11000), 16001u);
-    EXPECT_EQ(swl_soft_faults_clear(&f, 0, 17000), 21001u);
+    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 10999), 10999u);
+    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 11000), 16001u);
+    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 17000), 21001u);
 }
 
 TEST(SoftFaults, DeadRankStaysDead)
 {
     struct soft_faults f = parse("rank0:dead=1us");
 
-    EXPECT_FALSE(swl_soft_faults_dead(&f, 999));
-    EXPECT_TRUE(swl_soft_faults_dead(&f, 1000));
+    EXPECT_FALSE(swl_soft_faults_dead(&f, f.begin_ns, 999));
+    EXPECT_TRUE(swl_soft_faults_dead(&f, f.begin_ns, 1000));
 }
 
 TEST(SoftFaults, MalformedTextNamesTheClause)

@@ -130,21 +130,16 @@ SWL_DEV void nic_flush(struct soft_qp *qp)
 
 /* ---- doorbells; lane 0 ---- */
 
-/* Times begin when faults take effect, by the clock of the device. */
-SWL_DEV void nic_faults_stamp(struct soft_port *port)
+/* Counts of entries and doorbells, and times, begin when faults take effect. */
+SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
 {
-    if (port->faults.nrules && peek_doorbell(&port->faults.begin_ns) == 0)
-        cas_in_gpu(&port->faults.begin_ns, 0ull, clock_ns());
-}
+    const uint32_t epoch = peek_doorbell(&port->fault_epoch);
 
-/* So do counts of entries and doorbells. */
-SWL_DEV void nic_faults_begin(struct soft_port *port, struct soft_qp *qp)
-{
-    if (qp->fault_epoch != port->fault_epoch) {
-        qp->fault_epoch = port->fault_epoch;
-        qp->entry_count = qp->doorbell_count = 0;
-    }
-    nic_faults_stamp(port);
+    if (qp->fault_epoch == epoch)
+        return;
+    qp->fault_epoch = epoch;
+    qp->fault_begin_ns = clock_ns();
+    qp->entry_count = qp->doorbell_count = 0;
 }
 
 SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp)
@@ -155,7 +150,8 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp)
 
     if (value == qp->seen)
         return;
-    nic_faults_begin(port, qp);
+    if (port->faults.nrules)
+        nic_faults_begin(port, qp);
     qp->seen = value;
     qp->stats.doorbells++;
     if (swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
@@ -207,12 +203,14 @@ SWL_DEV uint64_t nic_limit(const struct nic_team *t, uint32_t closing, uint64_t 
     return given_up || soon > w->deadline_ns ? soon : w->deadline_ns;
 }
 
-SWL_DEV bool nic_dead(struct soft_port *port)
+SWL_DEV bool nic_dead(const struct nic_team *t)
 {
-    if (peek_doorbell(&port->faults.nrules) == 0) /* the host sets it last */
+    struct soft_qp *qp = soft_qp_at(t->port, t->index);
+
+    if (t->index >= t->port->nqps)
         return false;
-    nic_faults_stamp(port);
-    return swl_soft_faults_dead(&port->faults, clock_ns());
+    nic_faults_begin(t->port, qp);
+    return swl_soft_faults_dead(&t->port->faults, qp->fault_begin_ns, clock_ns());
 }
 
 /* A NIC that has died does nothing and answers nobody. */
@@ -231,11 +229,14 @@ SWL_DEV uint32_t nic_next(const struct nic_team *t, uint32_t *turn)
     uint64_t closed_ns = 0;
 
     for (;;) {
-        /* before the doorbells, so that the last ones are seen; pairs with the publish in call_end */
-        const uint32_t closing = peek_doorbell(t->grid.closing) ? read_in_gpu(t->grid.closing) : 0;
+        /* both loads at once. Before the doorbells, so that the last ones are seen; pairs with the
+         * publish in call_end */
+        const uint32_t closed = peek_doorbell(t->grid.closing);
+        const uint32_t faulty = peek_doorbell(&t->port->faults.nrules);
+        const uint32_t closing = closed ? read_in_gpu(t->grid.closing) : 0;
         const uint64_t now = clock_ns();
         uint64_t next = NIC_NEVER, limit = most;
-        const bool dead = nic_dead(t->port);
+        const bool dead = faulty && nic_dead(t);
         const uint32_t i = dead ? NIC_NONE : nic_scan(t, turn, now, &next);
 
         if (i != NIC_NONE)
@@ -260,7 +261,7 @@ SWL_DEV uint32_t nic_next(const struct nic_team *t, uint32_t *turn)
 /* Take `wire` ns of a wire from `from` on; returns when they begin. */
 SWL_DEV uint64_t nic_take_wire(uint64_t *taken, uint64_t from, uint64_t wire)
 {
-    uint64_t old = *taken;
+    uint64_t old = peek_doorbell(taken);
 
     for (;;) {
         const uint64_t begin = old > from ? old : from;
@@ -289,9 +290,10 @@ SWL_DEV uint64_t nic_arrival(const struct nic_team *t, struct soft_qp *qp, uint3
     }
     total = warp_shfl(sum, 31);
     if (lane == 0) {
-        at = swl_soft_faults_clear(&port->faults, qp->link, clock_ns() + port->faults.delay_ns);
+        at = swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link,
+                                   clock_ns() + port->faults.delay_ns);
         if (rate)
-            at = swl_soft_faults_clear(&port->faults, qp->link,
+            at = swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link,
                                        nic_take_wire(&port->egress_ns, at, total));
         at += port->link.latency_ns;
         if (rate)
@@ -456,6 +458,7 @@ SWL_DEV void nic_finish(const struct nic_team *t, struct soft_qp *qp, uint64_t n
     if (failed)
         n = static_cast<uint32_t>(first_bit(failed));
     signalled = warp_ballot(lane < n && d.signalled);
+    warp_sync(); /* all lanes have read their entries before the poster may write there again */
     if (signalled && signalled >> lane == 1)
         nic_complete(qp, first + lane, d.opcode);
     warp_sync();

@@ -28,7 +28,7 @@ struct soft_faults {
     uint64_t seed; /* 0: the emulator's own random stream */
     uint64_t delay_ns, jitter_ns;
     uint64_t retry_ns; /* how long a request to a dead peer is retried */
-    uint64_t begin_ns; /* time the rules count from */
+    uint64_t begin_ns; /* time the rules count from; blocks keep their own */
     uint32_t reorder;
     uint32_t nrules;
     struct soft_rule rules[SOFT_RULES_MAX];
@@ -62,25 +62,24 @@ SWL_HD bool swl_soft_faults_drop(const struct soft_faults *faults, uint32_t link
     return swl_soft_faults_find(faults, SOFT_RULE_DROP, link, n) != NULL;
 }
 
-/* First moment at or after `now` at which the link moves. */
-SWL_HD uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint32_t link, uint64_t now)
+/* First moment at or after `now` at which the link moves; the rules count from begin_ns. */
+SWL_HD uint64_t swl_soft_faults_clear(const struct soft_faults *faults, uint64_t begin_ns,
+                                      uint32_t link, uint64_t now)
 {
     const struct soft_rule *r;
 
-    if (now < faults->begin_ns)
+    if (now < begin_ns)
         return now;
-    while ((r = swl_soft_faults_find(faults, SOFT_RULE_STALL, link, now - faults->begin_ns)) !=
-           NULL)
-        now = faults->begin_ns + r->last + 1;
+    while ((r = swl_soft_faults_find(faults, SOFT_RULE_STALL, link, now - begin_ns)) != NULL)
+        now = begin_ns + r->last + 1;
     return now;
 }
 
 /* The NIC has stopped for good. */
-SWL_HD bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t now)
+SWL_HD bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t begin_ns, uint64_t now)
 {
     for (uint32_t i = 0; i < faults->nrules; i++)
-        if (faults->rules[i].kind == SOFT_RULE_DEAD &&
-            now >= faults->begin_ns + faults->rules[i].first)
+        if (faults->rules[i].kind == SOFT_RULE_DEAD && now >= begin_ns + faults->rules[i].first)
             return true;
     return false;
 }

@@ -177,8 +177,8 @@ static void settings(struct soft_nic *nic, const struct swl_nic_config *config)
                 nic->rank, faults + at);
         (void)swl_soft_faults_parse(&port->faults, "", nic->rank, &at);
     }
-    /* blocks put their own clock here when they first look */
-    port->faults.begin_ns = by_blocks(nic) ? 0 : swl_gpu_now_ns();
+    port->faults.begin_ns = swl_gpu_now_ns();
+    port->fault_epoch = 1;
     port->dead_ns = UINT64_MAX;
 }
 

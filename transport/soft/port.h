@@ -49,7 +49,7 @@ struct soft_port {
     uint64_t ingress_ns;  /* shared: the wire toward this NIC is taken until then */
     uint64_t egress_ns;   /* the wire from this NIC is taken until then */
     uint64_t dead_ns;     /* shared: from this time on it answers nobody; UINT64_MAX = never */
-    uint32_t fault_epoch; /* counts changes of the faults */
+    uint32_t fault_epoch; /* counts changes of the faults, from 1 */
     uint32_t pad;
     struct soft_link link;
     struct soft_faults faults;
@@ -116,6 +116,7 @@ struct soft_qp {
     uint64_t fail_index;   /* first failing entry, UINT64_MAX = none: fetch no more */
     uint32_t epoch;        /* counts resets and errors; older events are void */
     uint32_t pad2;
+    uint64_t fault_begin_ns;     /* blocks: their time when they saw this epoch */
     uint64_t entry_count;        /* entries fetched since the faults were set */
     uint64_t doorbell_count;     /* doorbells seen since the faults were set */
     struct swl_soft_stats stats; /* blocks: one writer */

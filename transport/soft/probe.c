@@ -18,7 +18,6 @@ static ncclResult_t give(struct soft_nic *nic, const struct soft_faults *faults)
     port->faults.nrules = 0;
     SWL_TRY(swl_soft_push_port(nic, &port->faults.nrules, sizeof(port->faults.nrules)));
     port->faults = *faults;
-    port->faults.begin_ns = 0; /* their clock counts */
     port->faults.nrules = 0;
     SWL_TRY(swl_soft_push_port(nic, &port->faults, sizeof(port->faults)));
     port->fault_epoch++;

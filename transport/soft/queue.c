@@ -155,7 +155,8 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
     __atomic_store_n(&q->state, SWL_NIC_QP_READY, __ATOMIC_RELEASE);
     soft_kick(nic);
     SWL_TRY(swl_soft_push_qp(nic, qp));
-    return tell_peer(nic, qp, 0);
+    return q->epoch ? tell_peer(nic, qp, 0)
+                    : ncclSuccess; /* after a reset it may believe otherwise */
 }
 
 ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
@@ -206,6 +207,7 @@ static ncclResult_t change(struct soft_nic *nic, uint32_t qp, enum soft_request 
     if (what == SOFT_REQUEST_RESET) {
         soft_qp_start(q);
         q->state = SWL_NIC_QP_INIT;
+        q->epoch++;
         SWL_TRY(start_memory(nic, q));
     } else if (q->state != SWL_NIC_QP_ERROR) {
         q->state = SWL_NIC_QP_ERROR;

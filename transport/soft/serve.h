@@ -76,13 +76,13 @@ uint64_t arrival(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t ready
     struct soft_nic *nic = e->nic;
     struct soft_port *peer = qp->far_live;
     uint64_t wire = (bytes + header_bytes) * nic->port->link.ns_per_mib >> 20;
-    uint64_t begin =
-        swl_soft_faults_clear(&nic->port->faults, qp->link, ready + nic->port->faults.delay_ns);
+    uint64_t begin = swl_soft_faults_clear(&nic->port->faults, nic->port->faults.begin_ns, qp->link,
+                                           ready + nic->port->faults.delay_ns);
     uint64_t arrive, old;
 
     if (nic->port->link.ns_per_mib) {
-        begin =
-            swl_soft_faults_clear(&nic->port->faults, qp->link, later(begin, nic->port->egress_ns));
+        begin = swl_soft_faults_clear(&nic->port->faults, nic->port->faults.begin_ns, qp->link,
+                                      later(begin, nic->port->egress_ns));
         nic->port->egress_ns = begin + wire;
     }
     begin += nic->port->link.latency_ns +
@@ -319,7 +319,7 @@ template <class Mem> void look(struct engine<Mem> *e, bool all, uint64_t now)
 {
     struct soft_nic *nic = e->nic;
     uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
-    bool dead = swl_soft_faults_dead(&nic->port->faults, now);
+    bool dead = swl_soft_faults_dead(&nic->port->faults, nic->port->faults.begin_ns, now);
 
     for (uint32_t i = 0; i < nqps; i++) {
         struct soft_qp *qp = &nic->qps[i];
@@ -420,7 +420,7 @@ template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Clos
         while (e.events.count && e.events.heap[0].time_ns <= now) {
             struct soft_event event = soft_events_pop(&e.events);
 
-            if (!swl_soft_faults_dead(&nic->port->faults, now))
+            if (!swl_soft_faults_dead(&nic->port->faults, nic->port->faults.begin_ns, now))
                 run_event(&e, &event, now);
         }
         next = e.events.count ? e.events.heap[0].time_ns : UINT64_MAX;
