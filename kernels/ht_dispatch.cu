@@ -69,6 +69,7 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.q = job->channel * per_channel + (forwards ? job->index : nforward + job->index);
     rw.row_bytes = b->a->row_bytes;
     rw.row_at = swl_link_row_at(b->a->topk);
+    rw.cadence = rw.unmarked = rw.marked = rw.mark_piece = 0; /* row_write_begin */
     rw.at = dispatch_at(b, SWL_FAULT_STAGE, forwards ? SWL_WARP_FORWARDER : SWL_WARP_WRITER,
                         SWL_NO_PEER);
     return rw;

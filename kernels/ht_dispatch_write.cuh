@@ -78,7 +78,7 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
     const struct swl_device_group *g = b->g;
     const uint32_t list = out_rings(g);
     const uint32_t nself = self_writers(g, nwriters);
-    struct write_walk k;
+    struct write_walk k = {};
 
     k.b = b;
     k.token = b->h.list + b->h.list_start[list];

@@ -104,7 +104,10 @@ cudaError_t allocate(simt_heap_kind kind, void **ptr, size_t bytes)
         return cudaErrorInvalidValue;
     if (unsafe_call() != cudaSuccess)
         return unsafe_call();
-    void *made = bytes ? simt_heap_alloc(kind, current_device(), bytes) : nullptr;
+    void *made = nullptr;
+
+    if (bytes)
+        made = simt_heap_alloc(kind, current_device(), bytes);
     if (bytes && !made)
         return cudaErrorMemoryAllocation;
     *ptr = made;
