@@ -23,6 +23,7 @@ struct receiver { /* equal in all lanes, but for the lane's ring */
     uint32_t row_at;
     uint32_t span; /* lanes of a ring, power of two */
     uint32_t first, step, nrings;
+    bool settled; /* nothing was taken since receive_settle */
     /* of the lane */
     uint32_t ring;           /* x, or nrings: none */
     uint32_t local;          /* writer's rank */
@@ -233,6 +234,7 @@ SWL_DEV int receive_pass(struct receiver *rc)
     warp_sync(); /* every lane has read its part of the slots */
     rc->taken += leads ? (uint32_t)(rc->to - rc->from) : 0;
     rc->from = rc->to;
+    rc->settled = false;
     receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
     return 1;
 }
@@ -240,6 +242,9 @@ SWL_DEV int receive_pass(struct receiver *rc)
 /* All lanes, with nothing to do: return all credit, count what was taken. */
 SWL_DEV void receive_settle(struct receiver *rc)
 {
+    if (rc->settled)
+        return;
+    rc->settled = true;
     receive_credit(rc, 1);
     bulk_wait<0>(); /* rows are in the tensor before they count */
     if (rc->taken)
@@ -273,6 +278,7 @@ SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copie
     rc.slots = g->window;
     rc.from = rc.to = rc.told = 0;
     rc.taken = 0;
+    rc.settled = true;
     return rc;
 }
 

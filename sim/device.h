@@ -320,10 +320,16 @@ SWL_DEV void stage_expect(mbarrier *b, uint32_t bytes, SIMT_WHERE)
 }
 SWL_DEV bool stage_test(mbarrier *b, uint32_t parity, SIMT_WHERE)
 {
-    bool done = simt_read(b, SWL_SCOPE_BLOCK, file, line) >> 63 != (parity & 1);
+    uint64_t v;
+    bool done;
 
+    simt_dev_point();
+    v = __atomic_load_n(b, __ATOMIC_ACQUIRE);
+    done = v >> 63 != (parity & 1);
     if (done) /* a copy that has landed is ordered before later copies */
         SIMT_RELEASE(simt_dev_token(SIMT_TOKEN_SHARED_PROXY));
+    else /* a word that the lane may wait for */
+        simt_dev_read(b, v, sizeof(v), SWL_SCOPE_BLOCK, file, line);
     return done;
 }
 

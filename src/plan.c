@@ -146,7 +146,7 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
         s->ring_slots /= 2;
     if (s->chunk_slots > s->ring_slots / 2)
         s->chunk_slots = s->ring_slots / 2;
-    s->fetch_slots = s->max_local <= 4 ? 8 : s->max_local <= 16 ? 4 : 2;
+    s->fetch_slots = s->max_local > 16 ? 2 : s->max_local > 4 || s->nnodes > 1 ? 4 : 8;
 }
 
 /* Link rings: the more slots, the longer a writer runs before it needs credit; two are least. */
@@ -154,7 +154,7 @@ static void plan_links(struct swl_shape *s)
 {
     const uint64_t rings = (uint64_t)s->max_local * s->nwriters, slot = swl_link_slot_bytes(s);
 
-    s->link_slots = s->max_local > 16 ? 4 : 16;
+    s->link_slots = s->max_local > 16 ? 4 : s->nnodes > 1 ? 8 : 16;
     while (s->link_slots > 8 && rings * s->link_slots * slot > SWL_LINK_RINGS_BYTES)
         s->link_slots /= 2;
     while (s->link_slots > 2 && s->link_slots * slot > SWL_LINK_RING_BYTES)

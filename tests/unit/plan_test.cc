@@ -111,7 +111,7 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.shape().nrings, 8u);
     EXPECT_EQ(j.shape().ring_slots, 32u);
     EXPECT_EQ(j.shape().chunk_slots, 8u);
-    EXPECT_EQ(j.shape().link_slots, 16u);
+    EXPECT_EQ(j.shape().link_slots, 8u);
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
     EXPECT_EQ(j.shape().ngatherers, 8u * 21);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);
