@@ -10,7 +10,7 @@
 namespace
 {
 
-constexpr int tokens = 6, topk = 3, experts = 8, hidden = 64, nranks = 4; // bf16: 128 bytes a row
+constexpr int tokens = 6, experts = 8, hidden = 64, nranks = 4; // bf16: 128 bytes a row
 constexpr char job[] = "--nodes 2 --ranks-per-node 2 --tokens 6 --topk 3 --experts 8 --hidden 64 "
                        "--sms 2 --iterations 2 --warmup 0 --timeout-ms 2000 ";
 
