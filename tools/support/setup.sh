@@ -47,6 +47,7 @@ need_to_check() {
     need clang-format-14 clang-format-14
     need clang-tidy-14 clang-tidy-14
     need cppcheck cppcheck
+    need pkg-config pkg-config
     need unshare util-linux
 }
 
