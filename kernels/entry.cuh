@@ -112,6 +112,27 @@ SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, const struc
     return false;
 }
 
+/* All lanes: the count in a header {call, tagged count} that rank at.peer of another node wrote, or -1 for
+ * one that does not belong to this call. */
+SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t seen, uint32_t tagged,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const uint32_t n = tagged & SWL_TAG_COUNT;
+    bool ok = true;
+
+    at.kind = SWL_FAULT_WRONG_CALL;
+    if (lane_id() == 0) {
+        if (seen != call)
+            watch_fault(w, at, call, seen, SWL_ASYNC_TIMEOUT);
+        ok = seen == call && check_tag(own, tagged, w, at);
+        if (ok && n > own->topk) {
+            watch_fault(w, at, own->topk, n, SWL_ASYNC_TIMEOUT);
+            ok = false;
+        }
+    }
+    return warp_all(ok) ? (int)n : -1;
+}
+
 /* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
 SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
                            struct wait_at at)

@@ -72,19 +72,14 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
                            struct sum_list *list)
 {
     const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
-    const uint32_t n = request->n & SWL_TAG_COUNT;
-    const struct wait_at at = combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source);
+    const int count = tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n,
+                                   &b->common->watch,
+                                   combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source));
+    const uint32_t n = count < 0 ? 0 : (uint32_t)count;
     uint32_t nterms = 0;
     bool waits = false;
 
-    if (request->gen_call != b->common->gen_call) {
-        if (lane_id() == 0)
-            watch_fault(&b->common->watch, at, b->common->gen_call, request->gen_call,
-                        SWL_ASYNC_TIMEOUT);
-        return false;
-    }
-    if (!warp_all(lane_id() != 0 || check_tag(&b->a->entry, request->n, &b->common->watch, at)) ||
-        n > b->a->topk)
+    if (count < 0)
         return false;
     for (uint32_t first = 0; first < n; first += 32) {
         const uint32_t i = first + lane_id();

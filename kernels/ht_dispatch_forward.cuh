@@ -73,24 +73,16 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
                          struct warp_scratch *list)
 {
     const struct swl_slot_head *head = (const struct swl_slot_head *)slot;
-    const uint32_t n = head->n & SWL_TAG_COUNT;
-    const struct wait_at at = dispatch_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_FORWARDER,
-                                          b->g->in[y / b->g->shape.nrings].rank);
+    const int n =
+        tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n, &b->common->watch,
+                     dispatch_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_FORWARDER,
+                                 b->g->in[y / b->g->shape.nrings].rank));
 
-    if (head->gen_call != b->common->gen_call) {
-        if (lane_id() == 0)
-            watch_fault(&b->common->watch, at, b->common->gen_call, head->gen_call,
-                        SWL_ASYNC_TIMEOUT);
-        return -1;
-    }
-    if (!warp_all(lane_id() != 0 || check_tag(&b->a->entry, head->n, &b->common->watch, at)) ||
-        n > b->a->topk)
-        return -1;
-    for (uint32_t i = lane_id(); i < n; i += 32)
+    for (int i = lane_id(); i < n; i += 32)
         *(struct vec16 *)&list->sel[i] = load_data((const struct vec16 *)slot + 1 + i);
     order_before_bulk_store(); /* row_write stores the list in bulk */
     warp_sync();
-    return (int)n;
+    return n;
 }
 
 SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
