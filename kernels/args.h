@@ -61,7 +61,6 @@ struct swl_device_group {
     char *const *memory;            /* [memories][nlocal] shared memories, 0 = none yet */
     const uint32_t *local_rank;     /* [nlocal] */
     const uint32_t *rank_node;      /* [nranks] */
-    const uint32_t *rank_local;     /* [nranks] */
     const uint32_t *rank_place;     /* [nranks] node << 16 | local index */
     const uint32_t *node_rank;      /* [nnodes][max_local] rank, or SWL_NO_PEER */
     const uint32_t *gateway_local;  /* [nranks] local index of the rank of my node that brings

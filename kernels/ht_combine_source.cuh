@@ -191,19 +191,16 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
 /* Key of a term: node << 16 | local rank; the terms of a token are sorted by it. */
 SWL_DEV uint32_t term_key(const struct combine_block *b, const struct gatherer *ga, uint64_t place)
 {
-    const struct swl_device_group *g = b->g;
     const uint32_t id = b->h.id[place], row = b->h.row[place];
-    const uint32_t rank = (id & SWL_ID_MASK) / g->shape.nlocal_experts;
-    uint32_t node, local;
+    uint32_t key;
 
     if (!(id & SWL_ID_VALID))
         return SWL_KEY_NONE;
-    node = g->rank_node[rank];
-    if (node != g->shape.node)
-        return id & SWL_ID_FIRST_NODE ? node << 16 : SWL_KEY_NONE;
-    local = g->rank_local[rank];
-    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE && term_exists(ga, local, row)
-               ? node << 16 | local
+    key = b->h.place[expert_rank(&b->h, id & SWL_ID_MASK)];
+    if (key >> 16 != b->g->shape.node)
+        return id & SWL_ID_FIRST_NODE ? key & 0xffff0000u : SWL_KEY_NONE;
+    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE && term_exists(ga, key & 0xffff, row)
+               ? key
                : SWL_KEY_NONE;
 }
 

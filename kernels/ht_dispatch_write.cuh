@@ -31,7 +31,7 @@ struct write_walk {
 struct write_batch {
     uint32_t token; /* this lane's */
     struct select_ahead sel;
-    bool any; /* false: the walk is at its end */
+    uint32_t kept; /* lanes that have something of it, as bits; 0: the walk is at its end */
 };
 
 /* Writers of a channel that serve the own rank: its share of the node, at least one. */
@@ -63,12 +63,13 @@ SWL_DEV struct write_batch walk_next(struct write_walk *k)
     do {
         batch.token = k->loaded;
         batch.sel = k->ahead;
-        batch.any = warp_any(batch.token != SWL_NO_TOKEN);
-        if (!batch.any)
+        batch.kept = 0;
+        if (!warp_any(batch.token != SWL_NO_TOKEN))
             break;
         walk_load(k);
-    } while (
-        !select_filter(&k->b->h, &batch.sel, g->shape.node, g->shape.local, SWL_ID_VALID, k->part));
+        batch.kept = select_filter(&k->b->h, &batch.sel, g->shape.node, g->shape.local,
+                                   SWL_ID_VALID, k->part);
+    } while (!batch.kept);
     return batch;
 }
 
@@ -112,13 +113,10 @@ SWL_DEV void write_row(const struct write_walk *k, const struct write_batch *bat
 SWL_DEV void write_first_row(const struct write_walk *k, const struct write_batch *batch,
                              struct copy_row *row)
 {
-    const uint32_t kept = warp_ballot(batch->sel.key[0] != SWL_KEY_NONE) |
-                          warp_ballot(batch->sel.key[1] != SWL_KEY_NONE);
-
     row->src = 0;
     row->begun = 0;
-    if (batch->any)
-        write_row(k, batch, warp_shfl(k->deal.r, first_bit(kept)), row);
+    if (batch->kept)
+        write_row(k, batch, warp_shfl(k->deal.r, first_bit(batch->kept)), row);
 }
 
 SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_writer *rw,
@@ -135,7 +133,7 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
     if (!await_entries(g, rw->w, rw->at))
         return;
     row_write_begin(rw);
-    while (batch.any) {
+    while (batch.kept) {
         const struct row_list list =
             row_list_of(rw->list, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
         const struct write_batch after = walk_next(&walk);

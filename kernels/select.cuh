@@ -129,9 +129,9 @@ SWL_DEV struct select_ahead select_load(const struct handle_view *h, const struc
 }
 
 /* All lanes: keep what survives in `node`, carries all bits of `flags` and goes to `part`, seen from
- * local rank `self`. True if anything is left. */
-SWL_DEV bool select_filter(const struct handle_view *h, struct select_ahead *s, uint32_t node,
-                           uint32_t self, uint32_t flags, enum select_part part)
+ * local rank `self`. The lanes that have something left, as bits. */
+SWL_DEV uint32_t select_filter(const struct handle_view *h, struct select_ahead *s, uint32_t node,
+                               uint32_t self, uint32_t flags, enum select_part part)
 {
     for (uint32_t j = 0; j < 2; j++) {
         const uint32_t id = s->key[j] & SWL_ID_MASK;
@@ -145,7 +145,7 @@ SWL_DEV bool select_filter(const struct handle_view *h, struct select_ahead *s, 
         }
         s->key[j] = take ? id : SWL_KEY_NONE;
     }
-    return warp_any(s->key[0] != SWL_KEY_NONE || s->key[1] != SWL_KEY_NONE);
+    return warp_ballot(s->key[0] != SWL_KEY_NONE || s->key[1] != SWL_KEY_NONE);
 }
 
 /* Entries of a list, in order of tokens, each token's by expert id. */

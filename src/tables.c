@@ -10,8 +10,8 @@
  * scratch of the route kernel and starts as zero. */
 struct layout {
     uint64_t group, state;
-    uint64_t peer_window, memory, local_rank, rank_node, rank_local, rank_place, node_rank,
-        gateway_local, out, in;
+    uint64_t peer_window, memory, local_rank, rank_node, rank_place, node_rank, gateway_local, out,
+        in;
     uint64_t out_now, out_next; /* positions: the arrays of a kind lie behind each other */
     uint64_t in_now, in_next;
     uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
@@ -37,7 +37,6 @@ static struct layout layout_of(const struct swl_plan *plan)
     l.memory = swl_take(&at, sizeof(char *) * g * SWL_MEMORIES);
     l.local_rank = swl_take(&at, 4 * g);
     l.rank_node = swl_take(&at, 4 * r);
-    l.rank_local = swl_take(&at, 4 * r);
     l.rank_place = swl_take(&at, 4 * r);
     l.node_rank = swl_take(&at, 4ull * s->nnodes * s->max_local);
     l.gateway_local = swl_take(&at, 4 * r);
@@ -122,7 +121,6 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->memory = (void *)(d + l->memory);
     g->local_rank = (void *)(d + l->local_rank);
     g->rank_node = (void *)(d + l->rank_node);
-    g->rank_local = (void *)(d + l->rank_local);
     g->rank_place = (void *)(d + l->rank_place);
     g->node_rank = (void *)(d + l->node_rank);
     g->gateway_local = (void *)(d + l->gateway_local);
@@ -183,7 +181,6 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
         rank_place[r] = t->rank_node[r] << 16 | t->rank_local[r];
     }
     memcpy(h + l->rank_node, t->rank_node, sizeof(uint32_t) * s->nranks);
-    memcpy(h + l->rank_local, t->rank_local, sizeof(uint32_t) * s->nranks);
     for (uint32_t r = 0; r < s->nranks; r++) {
         const bool near = t->rank_node[r] == s->node;
 
