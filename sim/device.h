@@ -134,6 +134,16 @@ template <class T> SWL_DEV T simt_read(const T *p, enum swl_scope scope, const c
     simt_dev_read(p, v, sizeof(T), scope, file, line);
     return v;
 }
+/* Relaxed: orders nothing. */
+template <class T> SWL_DEV T simt_peek(const T *p, const char *file, int line)
+{
+    T v;
+
+    simt_dev_point();
+    v = __atomic_load_n(p, __ATOMIC_RELAXED);
+    simt_dev_read(p, v, sizeof(T), SWL_SCOPE_SYS, file, line);
+    return v;
+}
 template <class T>
 SWL_DEV void simt_publish(T *p, T v, enum swl_scope scope, enum simt_store how, const char *file,
                           int line)
@@ -190,12 +200,7 @@ template <class T> SWL_DEV T read_from_peer(const T *p, SIMT_WHERE)
 }
 template <class T> SWL_DEV T peek_from_peer(const T *p, SIMT_WHERE)
 {
-    T v;
-
-    simt_dev_point();
-    v = __atomic_load_n(p, __ATOMIC_RELAXED);
-    simt_dev_read(p, v, sizeof(T), SWL_SCOPE_SYS, file, line);
-    return v;
+    return simt_peek(p, file, line);
 }
 template <class T> SWL_DEV void publish_to_peer(T *p, simt_value<T> v, SIMT_WHERE)
 {
@@ -256,12 +261,7 @@ SWL_DEV uint64_t read_doorbell(const uint64_t *p, SIMT_WHERE)
 }
 template <class T> SWL_DEV T peek_doorbell(const T *p, SIMT_WHERE)
 {
-    T v;
-
-    simt_dev_point();
-    v = __atomic_load_n(p, __ATOMIC_RELAXED);
-    simt_dev_read(p, v, sizeof(T), SWL_SCOPE_SYS, file, line);
-    return v;
+    return simt_peek(p, file, line);
 }
 SWL_DEV uint64_t nic_add(uint64_t *p, uint64_t v, SIMT_WHERE)
 {

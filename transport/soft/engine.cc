@@ -10,26 +10,10 @@ namespace
 {
 
 /* core.cuh's way to memory. */
-struct engine_memory {
+struct engine_memory : host_words {
     static uint64_t doorbell(const uint64_t *p)
     {
         return read_doorbell(p);
-    }
-    static uint32_t word(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_RELAXED);
-    }
-    static uint32_t key(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_SEQ_CST);
-    }
-    static void enter(uint32_t *p)
-    {
-        __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST);
-    }
-    static void leave(uint32_t *p)
-    {
-        __atomic_fetch_sub(p, 1, __ATOMIC_SEQ_CST);
     }
     static void copy(void *to, const void *from, uint64_t bytes)
     {

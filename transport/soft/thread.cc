@@ -39,28 +39,12 @@ bool on_host(const void *p)
 }
 
 /* core.cuh's way to memory. */
-struct thread_memory {
+struct thread_memory : host_words {
     struct helper *h;
 
     static uint64_t doorbell(const uint64_t *p)
     {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    }
-    static uint32_t word(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_RELAXED);
-    }
-    static uint32_t key(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_SEQ_CST);
-    }
-    static void enter(uint32_t *p)
-    {
-        __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST);
-    }
-    static void leave(uint32_t *p)
-    {
-        __atomic_fetch_sub(p, 1, __ATOMIC_SEQ_CST);
     }
     void move(void *to, const void *from, uint64_t bytes) const
     {
@@ -128,7 +112,7 @@ void swl_soft_thread_main(struct soft_nic *nic)
         swl_gpu_host_malloc(&staging, staging_bytes) != cudaSuccess)
         __atomic_store_n(&nic->port->dead_ns, 0, __ATOMIC_RELEASE);
     h.staging = static_cast<uint8_t *>(staging);
-    serve(nic, thread_memory{&h}, [&h, staging] {
+    serve(nic, thread_memory{{}, &h}, [&h, staging] {
         if (h.stream)
             (void)swl_gpu_stream_destroy(h.stream);
         (void)swl_gpu_host_free(staging);
