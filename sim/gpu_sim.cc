@@ -18,7 +18,8 @@ struct swl_gpu_mutex {
 namespace
 {
 
-const int max_threads_of_block = 1024, max_threads_of_sm = 2048, max_blocks_of_sm = 32;
+/* Every kernel counts as one with 128 registers, of which an SM has 65536. */
+const int max_threads_of_block = 512, max_threads_of_sm = 512, max_blocks_of_sm = 32;
 
 /* What a share means, on the wire between ranks. */
 struct share_text {
@@ -382,6 +383,14 @@ cudaError_t swl_gpu_event_done(cudaEvent_t event, bool *done_p)
 cudaError_t swl_gpu_stream_wait_event(cudaStream_t stream, cudaEvent_t event)
 {
     return cudaStreamWaitEvent(stream, event, 0);
+}
+
+cudaError_t swl_gpu_block_threads(const struct swl_gpu_kernel *kernel, uint32_t *threads_p)
+{
+    if (!kernel || !threads_p)
+        return note(cudaErrorInvalidValue);
+    *threads_p = (uint32_t)max_threads_of_block;
+    return cudaSuccess;
 }
 
 cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_bytes)

@@ -95,6 +95,8 @@ cudaError_t swl_gpu_event_done(cudaEvent_t event, bool *done_p);
 cudaError_t swl_gpu_stream_wait_event(cudaStream_t stream, cudaEvent_t event);
 
 /* Kernels. All blocks of a launch are resident together (cooperative launch on CUDA). */
+/* Most threads of a block, on the current device: the registers of an SM bound them. */
+cudaError_t swl_gpu_block_threads(const struct swl_gpu_kernel *kernel, uint32_t *threads_p);
 cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_bytes);
 cudaError_t swl_gpu_launch(const struct swl_gpu_kernel *kernel, const struct swl_gpu_grid *grid,
                            const void *args, cudaStream_t stream);

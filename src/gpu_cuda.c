@@ -337,6 +337,17 @@ cudaError_t swl_gpu_stream_wait_event(cudaStream_t stream, cudaEvent_t event)
 
 /* ---- kernels ---- */
 
+cudaError_t swl_gpu_block_threads(const struct swl_gpu_kernel *kernel, uint32_t *threads_p)
+{
+    struct cudaFuncAttributes attributes;
+    cudaError_t error =
+        taken(cudaFuncGetAttributes(&attributes, (const void *)(uintptr_t)kernel->entry));
+
+    if (error == cudaSuccess)
+        *threads_p = (uint32_t)attributes.maxThreadsPerBlock;
+    return error;
+}
+
 cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_bytes)
 {
     const void *entry = (const void *)(uintptr_t)kernel->entry;

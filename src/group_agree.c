@@ -4,6 +4,7 @@
  * same facts and has made the same topology and plan, or has refused with the same code. */
 #include "src/group.h"
 
+#include "kernels/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
@@ -51,6 +52,22 @@ static uint32_t sm_option(const char *name, uint32_t value, int nsms)
     return 0;
 }
 
+/* Most threads that a block of each kernel may have. */
+static ncclResult_t read_block_threads(uint32_t *threads_p)
+{
+    const struct swl_gpu_kernel *const kernels[] = {&swl_route_desc, &swl_ht_dispatch_desc,
+                                                    &swl_ht_combine_desc};
+
+    *threads_p = UINT32_MAX;
+    for (size_t i = 0; i < SWL_COUNT_OF(kernels); i++) {
+        uint32_t threads = 0;
+
+        SWL_TRY(SWL_CUDA(swl_gpu_block_threads(kernels[i], &threads)));
+        *threads_p = (uint32_t)swl_min_u64(*threads_p, threads);
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g,
                                 const struct swl_group_config *c)
 {
@@ -74,7 +91,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
     facts->nic_blocks = swl_rdma_blocks(o->soft_executor, o->soft_blocks);
-    return ncclSuccess;
+    return read_block_threads(&facts->block_threads);
 }
 
 static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,

@@ -33,6 +33,30 @@ static const struct swl_roles combine_node = {
     .count = {[SWL_C_SUM] = {12, 12}, [SWL_C_SERVE] = {4, 4}},
 };
 
+/* The same with fewer warps, where both halves share a block: the registers of an SM bound its threads. */
+static const struct swl_roles dispatch_nodes_narrow = {
+    .count = {[SWL_D_SEND] = {2, 0},
+              [SWL_D_SEND_COORD] = {1, 0},
+              [SWL_D_FORWARD] = {0, 3},
+              [SWL_D_FORWARD_COORD] = {0, 1},
+              [SWL_D_WRITE] = {2, 2},
+              [SWL_D_RECEIVE] = {2, 3}},
+};
+static const struct swl_roles dispatch_node_narrow = {
+    .count = {[SWL_D_WRITE] = {5, 5}, [SWL_D_RECEIVE] = {3, 3}},
+};
+static const struct swl_roles combine_nodes_narrow = {
+    .count = {[SWL_C_REQUEST] = {1, 0},
+              [SWL_C_SOURCE_COORD] = {1, 0},
+              [SWL_C_SUM] = {3, 3},
+              [SWL_C_GATEWAY] = {0, 3},
+              [SWL_C_GATEWAY_COORD] = {0, 1},
+              [SWL_C_SERVE] = {2, 2}},
+};
+static const struct swl_roles combine_node_narrow = {
+    .count = {[SWL_C_SUM] = {6, 6}, [SWL_C_SERVE] = {2, 2}},
+};
+
 static uint32_t warps_of(const struct swl_roles *roles, uint32_t role)
 {
     return (uint32_t)roles->count[role][0] + roles->count[role][1];
@@ -50,6 +74,26 @@ static uint32_t block_warps(const struct swl_roles *roles)
     if (roles->halves == 1)
         return odd + even;
     return odd > even ? odd : even;
+}
+
+/* Roles whose block fits the registers of every device, also where some rank's SMs make both halves
+ * share a block (halves 1). The choice is the same on all ranks, since warps own rings. */
+static ncclResult_t choose_roles(struct swl_roles *roles_p, const struct swl_roles *wide,
+                                 const struct swl_roles *narrow, uint32_t halves,
+                                 uint32_t most_threads)
+{
+    *roles_p = *wide;
+    roles_p->halves = (uint8_t)halves;
+    if (32 * block_warps(roles_p) <= most_threads)
+        return ncclSuccess;
+    *roles_p = *narrow;
+    roles_p->halves = (uint8_t)halves;
+    if (32 * block_warps(roles_p) <= most_threads)
+        return ncclSuccess;
+    return swl_fail(ncclInvalidUsage,
+                    "a block of %" PRIu32 " threads needs more registers than the smallest device "
+                    "has for it: %" PRIu32 " threads fit",
+                    32 * block_warps(roles_p), most_threads);
 }
 
 /* Least hint that any rank gave; 0 if none did. */
@@ -106,16 +150,18 @@ static uint32_t floor_pow2(uint32_t value)
 
 /* Channels: the rank with the fewest SMs decides for all, since rings belong to channels. */
 static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_facts *facts,
-                                  uint32_t *own_sms_p)
+                                  uint32_t *own_sms_p, uint32_t *least_sms_p)
 {
-    uint32_t channels = UINT32_MAX, hint, sms = 0;
+    uint32_t channels, hint, sms = 0;
 
+    *least_sms_p = UINT32_MAX;
     for (uint32_t r = 0; r < s->nranks; r++) {
         SWL_TRY(sms_of(facts, s, r, &sms));
-        channels = (uint32_t)swl_min_u64(channels, sms / 2);
+        *least_sms_p = (uint32_t)swl_min_u64(*least_sms_p, sms);
         if (r == s->rank)
             *own_sms_p = sms;
     }
+    channels = *least_sms_p / 2;
     hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, channel_hint));
     if (hint != 0 && hint < channels)
         channels = hint;
@@ -299,40 +345,68 @@ static void plan_shape(struct swl_shape *s, const struct swl_plan_config *config
     s->start_low = config->start_low;
 }
 
+/* Blocks of a channel on a rank with this many SMs. */
+static uint32_t halves_of(const struct swl_shape *s, uint32_t sms)
+{
+    return sms >= 2 * s->nchannels ? 2 : 1;
+}
+
+static ncclResult_t plan_roles(const struct swl_shape *s, const struct swl_rank_facts *facts,
+                               uint32_t least_sms, struct swl_roles *dispatch,
+                               struct swl_roles *combine)
+{
+    const bool nodes = s->nnodes > 1;
+    const uint32_t halves = halves_of(s, least_sms);
+    uint32_t threads = UINT32_MAX;
+
+    for (uint32_t r = 0; r < s->nranks; r++)
+        threads = (uint32_t)swl_min_u64(threads, facts[r].block_threads);
+    SWL_TRY(choose_roles(dispatch, nodes ? &dispatch_nodes : &dispatch_node,
+                         nodes ? &dispatch_nodes_narrow : &dispatch_node_narrow, halves, threads));
+    return choose_roles(combine, nodes ? &combine_nodes : &combine_node,
+                        nodes ? &combine_nodes_narrow : &combine_node_narrow, halves, threads);
+}
+
+/* Rings and gatherers belong to warps. */
+static void plan_owners(struct swl_shape *s, const struct swl_roles *dispatch,
+                        const struct swl_roles *combine)
+{
+    s->nwriters =
+        s->nchannels * (warps_of(dispatch, SWL_D_FORWARD) + warps_of(dispatch, SWL_D_WRITE));
+    s->ngatherers =
+        s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY) +
+                        warps_of(combine, SWL_C_SERVE)); /* they sum where nobody needs a server */
+}
+
 ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *config,
                            const struct swl_topology *topology, const struct swl_rank_facts *facts,
                            uint32_t rank)
 {
     struct swl_plan p;
     struct swl_shape *s = &p.shape;
-    const bool nodes = topology->nnodes > 1;
-    const struct swl_roles *dispatch = nodes ? &dispatch_nodes : &dispatch_node;
-    const struct swl_roles *combine = nodes ? &combine_nodes : &combine_node;
+    struct swl_roles dispatch, combine;
     uint64_t shared = UINT64_MAX, rings;
-    uint32_t sms = 0, halves;
+    uint32_t sms = 0, least_sms, halves;
 
     memset(&p, 0, sizeof(p));
     plan_place(s, topology, rank);
     plan_shape(s, config);
-    SWL_TRY(plan_channels(s, facts, &sms));
+    SWL_TRY(plan_channels(s, facts, &sms, &least_sms));
+    SWL_TRY(plan_roles(s, facts, least_sms, &dispatch, &combine));
     plan_rings(s, least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, chunk_hint)));
-    s->nwriters =
-        s->nchannels * (warps_of(dispatch, SWL_D_FORWARD) + warps_of(dispatch, SWL_D_WRITE));
-    s->ngatherers =
-        s->nchannels * (warps_of(combine, SWL_C_SUM) + warps_of(combine, SWL_C_GATEWAY) +
-                        warps_of(combine, SWL_C_SERVE)); /* they sum where nobody needs a server */
+    plan_owners(s, &dispatch, &combine);
     plan_links(s);
     p.at = swl_window_of(s);
     rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
     p.rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));
     for (uint32_t r = 0; r < s->nranks; r++)
         shared = swl_min_u64(shared, facts[r].shared_bytes);
-    halves = sms >= 2 * s->nchannels ? 2 : 1;
+    halves = halves_of(s, sms);
     SWL_TRY(plan_route(&p, sms, facts[rank].route_cap, shared));
-    SWL_TRY(plan_dispatch(&p, dispatch, halves, shared));
-    SWL_TRY(plan_combine(&p, combine, halves, shared));
+    SWL_TRY(plan_dispatch(&p, &dispatch, halves, shared));
+    SWL_TRY(plan_combine(&p, &combine, halves, shared));
     p.nsms = p.dispatch.blocks > p.route.blocks ? p.dispatch.blocks : p.route.blocks;
-    p.nic_blocks = nodes ? facts[rank].nic_blocks : 0;
+    p.nic_blocks = s->nnodes > 1 ? facts[rank].nic_blocks : 0;
     *plan = p;
     return ncclSuccess;
 }

@@ -32,7 +32,8 @@ extern "C" {
 struct swl_rank_facts {
     uint8_t uuid[16];
     uint64_t process;
-    uint64_t shared_bytes; /* dynamic shared memory of a block */
+    uint64_t shared_bytes;  /* dynamic shared memory of a block */
+    uint32_t block_threads; /* most threads of a block of any of our kernels */
     uint32_t nsms;
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */

@@ -11,6 +11,8 @@
 namespace
 {
 
+const uint32_t most_threads = 512; // 65536 registers of an SM, 128 of a thread: ptx_check
+
 struct Job {
     swl_topology topology = {};
     std::vector<swl_rank_facts> facts;
@@ -33,6 +35,7 @@ struct Job {
             facts[r].nsms = nsms;
             facts[r].sm_cap = sm_cap;
             facts[r].shared_bytes = 227 << 10;
+            facts[r].block_threads = most_threads;
         }
         config.nexperts = 256;
         config.max_tokens = 4096;
@@ -88,7 +91,7 @@ void expect_sound(const swl_plan &p)
     EXPECT_GE(s.link_slots, 2u);
     for (const swl_plan_kernel *k : {&p.dispatch, &p.combine}) {
         EXPECT_EQ(k->blocks, s.nchannels * k->roles.halves);
-        EXPECT_LE(k->threads, 1024u);
+        EXPECT_LE(k->threads, most_threads);
         EXPECT_GE(k->threads, 32 * warps(k->roles, 0));
         EXPECT_GE(k->threads, 32 * warps(k->roles, 1));
         EXPECT_GT(k->piece_bytes, 0u);
@@ -163,8 +166,13 @@ TEST(Plan, OneSmHoldsBothHalves)
     EXPECT_EQ(j.shape().nchannels, 1u);
     EXPECT_EQ(j.plans[0].dispatch.roles.halves, 1);
     EXPECT_EQ(j.plans[0].dispatch.blocks, 1u);
-    EXPECT_EQ(j.plans[0].dispatch.threads, 32u * 24);
+    EXPECT_EQ(j.plans[0].dispatch.threads, 32u * 16);
+    EXPECT_EQ(j.plans[0].combine.threads, 32u * 16);
     EXPECT_EQ(j.plans[0].nsms, 1u);
+    for (int half = 0; half < 2; half++) { // every role that the other half relies on is there
+        EXPECT_GE(warps(j.plans[0].dispatch.roles, half), 5u);
+        EXPECT_GE(warps(j.plans[0].combine.roles, half), 5u);
+    }
     expect_sound(j.plans[0]);
 }
 
@@ -177,6 +185,55 @@ TEST(Plan, OneSmOfOneRankLeavesTwoToTheOthers)
     EXPECT_EQ(j.plans[0].dispatch.roles.halves, 2);
     EXPECT_EQ(j.plans[1].dispatch.roles.halves, 1);
     EXPECT_EQ(j.shape(0).nwriters, j.shape(1).nwriters);
+    EXPECT_EQ(j.shape(0).ngatherers, j.shape(1).ngatherers);
+    expect_sound(j.plans[0]);
+    expect_sound(j.plans[1]);
+}
+
+// Every role that a job of this kind has exists, and no other.
+void expect_roles(const swl_plan &p)
+{
+    for (uint32_t role = 0; role < SWL_ROLES; role++) {
+        const bool nodes = p.shape.nnodes > 1;
+        const uint8_t(&d)[2] = p.dispatch.roles.count[role], (&c)[2] = p.combine.roles.count[role];
+
+        EXPECT_EQ(d[0] + d[1] > 0, nodes || role == SWL_D_WRITE || role == SWL_D_RECEIVE) << role;
+        EXPECT_EQ(c[0] + c[1] > 0, nodes || role == SWL_C_SUM || role == SWL_C_SERVE) << role;
+    }
+}
+
+TEST(Plan, EveryNumberOfSmsFitsTheRegisters)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{
+             {1}, {2}, {1, 1}, {2, 1}, {4, 4}, {3, 5}, std::vector<int>(3, 1), {33}})
+        for (uint32_t sms = 1; sms <= 132; sms++)
+            for (uint32_t last : {1u, sms}) {
+                Job j(nodes, sms, 132);
+
+                j.facts.back().sm_cap = last;
+                ASSERT_EQ(j.make(), ncclSuccess) << sms << " SMs: " << swl_last_error();
+                for (const swl_plan &p : j.plans) {
+                    expect_sound(p);
+                    expect_roles(p);
+                    EXPECT_LE(p.nsms, sms);
+                }
+            }
+}
+
+TEST(Plan, TooFewRegistersAreRefusedByAllRanks)
+{
+    Job j({2}, 1);
+
+    j.facts[1].block_threads = 480;
+    EXPECT_EQ(j.make(), ncclInvalidUsage);
+    EXPECT_NE(std::string(swl_last_error()).find("registers"), std::string::npos);
+    for (uint32_t r = 0; r < 2; r++)
+        EXPECT_EQ(swl_plan_make(&j.plans[r], &j.config, &j.topology, j.facts.data(), r),
+                  ncclInvalidUsage);
+    for (swl_rank_facts &f : j.facts)
+        f.sm_cap = 16; // two blocks a channel: a half each
+    j.facts[1].block_threads = 512;
+    EXPECT_EQ(j.make(), ncclSuccess);
 }
 
 TEST(Plan, RanksOfADeviceShareItsSms)
