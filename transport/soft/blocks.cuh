@@ -23,6 +23,7 @@
 #define NIC_TEAMS       2u    /* of a block with enough warps */
 #define NIC_ALONE_BYTES 4096u /* the leader places batches up to this size without its team */
 #define NIC_HEADER      64u   /* bytes of a message on the wire beside its payload */
+#define NIC_LOOKS       64u   /* at a doorbell record that lags behind its doorbell */
 #define NIC_NONE        0xffffffffu
 #define NIC_NEVER       (~0ull)
 
@@ -49,6 +50,14 @@ struct nic_memory {
     SWL_DEV uint32_t word(const uint32_t *p)
     {
         return peek_doorbell(p);
+    }
+    SWL_DEV bool look_again(uint32_t looks)
+    {
+        if (looks == NIC_LOOKS)
+            return false;
+        pause_lane(SWL_PAUSE("software NIC: doorbell record", static_cast<int>(looks), 0),
+                   clock_ns() + 500);
+        return true;
     }
     SWL_DEV uint32_t key(const uint32_t *p)
     {

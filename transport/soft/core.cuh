@@ -5,6 +5,7 @@
  * declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
+ *   bool look_again(uint32_t looks)                wait a moment; false = there were looks enough
  *   uint32_t key(const uint32_t *)                 sequentially consistent load
  *   void enter(uint32_t *), void leave(uint32_t *) sequentially consistent add of +1 and -1
  *   void copy(void *, const void *, uint64_t)      plain
@@ -47,19 +48,26 @@ SOFT_FN uint8_t *soft_reach(Mem mem, const struct soft_port *port, uint32_t key,
     return r->memory + (address - r->address);
 }
 
-/* New producer index after a doorbell; false = it makes no sense (nothing is taken). */
+/* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's value. */
+template <class Mem> SOFT_FN bool soft_recorded(Mem mem, const struct soft_qp *qp, uint64_t end)
+{
+    const uint32_t record = swl_be32(mem.word(qp->dbr + SWL_DBR_SEND));
+
+    return record <= 0xffffu && ((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2;
+}
+
+/* New producer index after a doorbell; false = it makes no sense (nothing is taken). The record is stored
+ * first, but nothing orders the two stores of a GPU: it may land a moment later. */
 template <class Mem>
 SOFT_FN bool soft_accept(Mem mem, const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
 {
-    uint64_t depth = 1ull << qp->depth_log2;
     uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
-    uint32_t record = swl_be32(mem.word(qp->dbr + SWL_DBR_SEND));
 
-    if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > depth)
+    if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > 1ull << qp->depth_log2)
         return false;
-    /* the record is written first: it is equal, or already at the next doorbell's value */
-    if (record > 0xffffu || ((record - (uint32_t)end) & 0xffffu) > depth)
-        return false;
+    for (uint32_t looks = 0; !soft_recorded(mem, qp, end); looks++)
+        if (!mem.look_again(looks))
+            return false;
     *end_p = end;
     return true;
 }

@@ -1,4 +1,5 @@
-/* far.c: the peers of a NIC that blocks run: their regions and ports at addresses of its device.
+/* far.c: the peers of a NIC that blocks or a thread run: their regions and ports at addresses of its
+ * device. A thread uses the peer's own tables, as it is in the same process; its copies need the access.
  *
  * Layer: transport/soft. A table of a peer's regions is a copy in this device's memory, made when the
  * first queue pair to that peer is connected: looking up a key must not cross the link. Regions that
@@ -103,6 +104,21 @@ static ncclResult_t fill(struct soft_nic *nic, const struct soft_nic *peer,
     return swl_soft_copy(nic, far->table, table, sizeof(*table));
 }
 
+/* For a thread: the device's copies reach the peer's regions. In one process their addresses are equal. */
+static ncclResult_t open_regions(struct soft_nic *nic, const struct soft_nic *peer,
+                                 struct soft_far *far)
+{
+    void *at;
+
+    for (uint32_t i = 0; i < SOFT_REGIONS; i++) {
+        const struct soft_region *r = &peer->port->regions[i];
+
+        if (r->key != 0 && (r->access & ~(unsigned)SWL_NIC_LOCAL_WRITE))
+            SWL_TRY(reach_here(nic, far, r->memory, &at));
+    }
+    return ncclSuccess;
+}
+
 ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
                               const struct soft_address *address, struct soft_far **far_p)
 {
@@ -126,7 +142,8 @@ ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
     }
     far->process = address->process;
     far->serial = address->serial;
-    rc = fill(nic, peer, address, far, table);
+    rc = nic->executor == SWL_SOFT_BLOCKS ? fill(nic, peer, address, far, table)
+                                          : open_regions(nic, peer, far);
     free(table);
     if (rc != ncclSuccess) {
         (void)far_free(far);

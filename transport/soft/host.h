@@ -38,7 +38,7 @@ ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t b
 /* The state of a queue pair as its executor sees it. */
 ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p);
 
-/* far.c: peers of a NIC that blocks run. */
+/* far.c: peers of a NIC that blocks or a thread run; of the latter only maps are used. */
 struct soft_far {
     struct soft_far *next;
     uint64_t process, serial; /* of the peer */

@@ -94,7 +94,8 @@ static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct s
 
     if (nic->executor != SWL_SOFT_BLOCKS) {
         q->far = q->far_live = peer->port;
-        return ncclSuccess;
+        return nic->executor == SWL_SOFT_THREAD ? swl_soft_far_get(nic, peer, a, &far)
+                                                : ncclSuccess;
     }
     SWL_TRY(swl_soft_far_get(nic, peer, a, &far));
     q->far = far->table;
