@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-constexpr uint64_t failure_limit_ns = on_gpus ? 300000000 : 50000000;
+constexpr uint64_t failure_limit_ns = on_gpus ? 150000000 : 50000000;
 // No wait lasts longer: three tiers of a sixteenth (kernels/wait.cuh), and some work before; on GPUs a
 // launch or a thread of the host may be late too.
 constexpr uint64_t failure_most_ns =
@@ -142,9 +142,9 @@ struct FailingRank : GroupStep {
         }
     }
     // All ranks: nobody is in a call, what stalled has been let go, what was broken is whole again.
-    void end_fault()
+    void end_fault(failure how = STALLED_LINK)
     {
-        swl_gpu_sleep_ns(4 * failure_limit_ns);
+        swl_gpu_sleep_ns(on_gpus && how != STALLED_LINK ? failure_limit_ns : 4 * failure_limit_ns);
         expect_comm_works(self);
         if (is_victim())
             set_faults("");
@@ -300,7 +300,7 @@ inline void fail_and_recover(FailingRank &r, failure how, int call, int steps)
     r.expect_refusal();
     expect_blame(r, how);
     EXPECT_EQ(ncclEpComplete(r.handle, nullptr, r.stream), ncclSuccess);
-    r.end_fault();
+    r.end_fault(how);
     r.clear();
     r.exact_steps(steps);
 }

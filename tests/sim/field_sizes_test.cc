@@ -102,19 +102,27 @@ TEST(Field, F21_UnusualSmsAndChannels)
         ncclEpGroupConfig_t config = job.config();
         ncclEpGroup_t group = nullptr;
 
-        config.max_num_sms = 33; /* of a device with 24 */
+        struct swl_gpu_info info;
+
+        ASSERT_EQ(swl_gpu_info(rank->device, &info), cudaSuccess);
+        config.max_num_sms = (unsigned)info.nsms + 9;
         EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclInvalidUsage);
-        expect_sentence({"max_num_sms", "33", "24"});
+        expect_sentence({"max_num_sms", std::to_string(info.nsms + 9).c_str(),
+                         std::to_string(info.nsms).c_str()});
         expect_comm_works(rank);
     });
 }
 
 TEST(Field, F57_ManyRanksTakeAStep)
 {
-    for (const char *ranks : {"33", "65"})
+    /* streams of a process share 32 queues of a GPU: kernels behind one that waits for them would hang */
+    const std::vector<std::string> most =
+        on_gpus ? std::vector<std::string>{"33"} : std::vector<std::string>{"33", "65"};
+
+    for (const std::string &ranks : most)
         EXPECT_BENCH("--nodes 1 --tokens 1 --hidden 8 --topk 2 --experts 65 --sms 1 "
                      "--iterations 1 --warmup 0 --ranks-per-node " +
-                     std::string(ranks));
+                     ranks);
 }
 
 } // namespace

@@ -352,6 +352,25 @@ struct FieldRank {
         EXPECT_EQ(ncclEpGetAsyncError(group, &value), ncclSuccess);
         return value;
     }
+    /* What the group says about its failure: the sentence of a refused call. */
+    std::string reason(FieldSlot &slot)
+    {
+        return slot.update(handle, stream) == ncclSuccess ? "no call is refused"
+                                                          : swimlaneLastError();
+    }
+    /* A step that has been waited for left these bits and exact data. Else one failure, which says why. */
+    bool expect_exact(FieldSlot &slot, const std::string &where, int expected_bits = 0)
+    {
+        const int found = bits();
+        const std::string complaint = slot.complaint();
+        const bool right = complaint.empty() && found == expected_bits;
+
+        if (!right)
+            ADD_FAILURE() << where << ", rank " << rank() << ", bits " << found << " of "
+                          << expected_bits << ": " << (found & 1 ? reason(slot) : "") << "; "
+                          << (complaint.empty() ? "data is right" : complaint);
+        return right;
+    }
     /* One step, waited for and compared; false when something was wrong. */
     bool run(const FieldStep &step, int expected_bits = 0)
     {
@@ -359,12 +378,7 @@ struct FieldRank {
 
         enqueue(slot);
         sync();
-        const std::string complaint = slot.complaint();
-        const int found = bits();
-
-        EXPECT_EQ(complaint, "") << "step of seed " << step.seed;
-        EXPECT_EQ(found, expected_bits) << "step of seed " << step.seed;
-        return complaint.empty() && found == expected_bits;
+        return expect_exact(slot, "step of seed " + std::to_string(step.seed), expected_bits);
     }
 };
 
