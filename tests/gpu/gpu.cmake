@@ -7,6 +7,7 @@ if(TARGET nccl_ep AND NOT "${SWL_SANITIZE}" STREQUAL thread)
              LIBS nccl_ep_static swl_support LABELS ${swl_ranks_label} TIMEOUT 240)
     target_link_options(exchange_field_test PRIVATE
                         -Wl,--wrap=swl_gpu_shared_malloc,--wrap=swl_gpu_shared_map)
+    swl_with_standin(exchange_test)
     foreach(test exchange_test exchange_field_test)
         swl_one_at_a_time(${test})
         if(SWL_SANITIZE)

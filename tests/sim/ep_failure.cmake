@@ -29,5 +29,6 @@ endif()
 if(SWL_PLACE STREQUAL cuda AND TARGET nccl_ep_static)
     swl_test(ep_failure_test SOURCES ep_failure_test.cc
              LIBS ${swl_ranks_comm} nccl_ep_static swl_support LABELS gpu TIMEOUT 400)
+    swl_with_standin(ep_failure_test)
     swl_one_at_a_time(ep_failure_test)
 endif()

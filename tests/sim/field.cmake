@@ -4,6 +4,7 @@ if(TARGET swl_bench)
         swl_test(field_${test}_test SOURCES field_${test}_test.cc
                  LIBS ${swl_ranks_comm} swl_bench
                  LABELS ${swl_ranks_label} TIMEOUT 300)
+        swl_with_standin(field_${test}_test)
         swl_one_at_a_time(field_${test}_test)
     endforeach()
 endif()

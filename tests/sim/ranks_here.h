@@ -19,8 +19,12 @@ constexpr bool on_gpus = false;
 constexpr bool on_gpus = true;
 #endif
 
-/* Which executors of the software NIC this build has on GPUs. */
-constexpr bool gpus_have_network = true, gpus_have_nic_thread = false;
+/* A test that is built for the stand-in runs no job with NCCL itself, which would leave most of them out. */
+#ifdef SWL_TEST_STANDIN
+constexpr bool wants_standin = true;
+#else
+constexpr bool wants_standin = false;
+#endif
 
 inline int gpus_here()
 {
@@ -43,10 +47,9 @@ inline std::string ranks_missing(const std::vector<int> &nodes, int max_gpus = 0
         return "no GPU on this machine";
     if (ngpus < max_gpus)
         return std::to_string(ngpus) + " GPU here, the job needs " + std::to_string(max_gpus);
-    if (nodes.size() > 1 && !gpus_have_network)
-        return std::to_string(nodes.size()) + " nodes: this build has no network between GPUs";
     if ((nodes.size() > 1 || nranks > used) && !swl_comm_is_standin())
-        return "NCCL takes threads for one node, and one rank of it on a GPU";
+        return "NCCL takes threads for one node, and one rank of it on a GPU; with the stand-in it "
+               "runs";
     return "";
 }
 
@@ -66,6 +69,8 @@ inline void on_ranks(const std::vector<int> &nodes, const rank_body &body, int m
 {
     const std::string missing = ranks_missing(nodes, max_gpus);
     std::vector<int> devices;
+
+    EXPECT_TRUE(!wants_standin || swl_comm_is_standin()) << "linked with NCCL, not the stand-in";
 
     if (!missing.empty() && any_job_of_this_test()) {
         printf("    left out: %s\n", missing.c_str());
