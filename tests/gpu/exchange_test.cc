@@ -28,7 +28,10 @@ const Shape shapes[] = {
     {"OneNodeOfTwo", {2}, 2, nullptr},
     {"TwoNodesOfOne", {1, 1}, 2, nullptr},
     {"TwoNodesOfOneByThread", {1, 1}, 2, "thread"},
+    {"OneNodeOfFour", {4}, 2, nullptr},
+    {"TwoNodesOfTwo", {2, 2}, 2, nullptr},
     {"TwoNodesOfFour", {4, 4}, 2, nullptr},
+    {"TwoNodesOfFourOnOneGpu", {4, 4}, 1, nullptr},
     {"TwoNodesOfTwoOnOneGpu", {2, 2}, 1, nullptr},
     {"ThreeNodesOfOne", {1, 1, 1}, 2, nullptr},
 };
