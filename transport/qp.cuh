@@ -176,10 +176,12 @@ SWL_DEV bool qp_flush(struct swl_qp *qp, const struct swl_watch *w, struct wait_
 }
 
 /* ---- many lanes ----
- * reserved is taken by compare-and-swap, and only when the entry is free, so that nobody waits for
+ * reserved is taken by compare-and-swap, and only when the entries are free, so that nobody waits for
  * the NIC with an entry in his hands. ready advances in entry order: a poster swaps his index for
  * the next, which releases his stores to whoever rings. A poster that gives up between the two
- * leaves ready behind reserved; the queue must then be reset by the host. */
+ * leaves ready behind reserved; the queue must then be reset by the host. Each of the two is a round
+ * trip to the memory of the GPU that one poster after the other makes: who has several entries to post
+ * takes and publishes them together. */
 
 /* Move done forward; false = the queue is in error (reported). */
 SWL_DEV bool qp_shared_poll(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
@@ -220,11 +222,11 @@ SWL_DEV void qp_shared_ring(struct swl_qp *qp)
     } while (cas_in_gpu(&qp->ringing, 1u, 0u) != 1u);
 }
 
-/* Take a free entry. */
+/* Take `n` free entries that follow each other, at most half of the queue; *index_p: the first. */
 SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                               uint64_t *index_p)
+                               uint32_t n, uint64_t *index_p)
 {
-    uint64_t depth = 1ull << qp->depth_log2;
+    uint64_t room = (1ull << qp->depth_log2) - n + 1; /* entries in use may be fewer than these */
     uint64_t index = read_in_gpu(&qp->reserved);
     uint64_t done = read_in_gpu(&qp->done);
 
@@ -232,9 +234,9 @@ SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, const struct swl_watch *w, str
     for (;;) {
         uint64_t old;
 
-        /* done may be newer than index, never older than what freed the entry */
-        if (static_cast<int64_t>(index - done) < static_cast<int64_t>(depth)) {
-            old = cas_in_gpu(&qp->reserved, index, index + 1);
+        /* done may be newer than index, never older than what freed the entries */
+        if (static_cast<int64_t>(index - done) < static_cast<int64_t>(room)) {
+            old = cas_in_gpu(&qp->reserved, index, index + n);
             if (old == index) {
                 *index_p = index;
                 return true;
@@ -246,22 +248,22 @@ SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, const struct swl_watch *w, str
         if (!qp_shared_poll(qp, w, at, &done))
             return false;
         index = read_in_gpu(&qp->reserved);
-        if (static_cast<int64_t>(index - done) >= static_cast<int64_t>(depth) &&
-            !wait_again(w, at, index - depth + 1, done,
+        if (static_cast<int64_t>(index - done) >= static_cast<int64_t>(room) &&
+            !wait_again(w, at, index - room + 1, done,
                         SWL_PAUSE("shared queue pair has no free entry", static_cast<int>(at.peer),
                                   static_cast<int>(at.channel))))
             return false;
     }
 }
 
-/* The entry is written: wait for the ones before it, then publish it. */
+/* `n` entries from `index` on are written: wait for the ones before them, then publish them. */
 SWL_DEV bool qp_shared_commit(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                              uint64_t index)
+                              uint64_t index, uint32_t n)
 {
     at.kind = SWL_FAULT_QUEUE;
     for (;;) {
-        /* releases our entry and payload; pairs with read_in_gpu(ready) of whoever rings */
-        uint64_t ready = cas_in_gpu(&qp->ready, index, index + 1);
+        /* releases our entries and payload; pairs with read_in_gpu(ready) of whoever rings */
+        uint64_t ready = cas_in_gpu(&qp->ready, index, index + n);
 
         if (ready == index)
             return true;
@@ -279,12 +281,12 @@ SWL_DEV bool qp_shared_write(struct swl_qp *qp, const struct swl_watch *w, struc
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, w, at, &index))
+    if (!qp_shared_reserve(qp, w, at, 1, &index))
         return false;
     swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn,
                  {reinterpret_cast<uint64_t>(local), lkey, bytes}, {remote, rkey});
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, w, at, index);
+    return qp_shared_commit(qp, w, at, index, 1);
 }
 
 SWL_DEV bool qp_shared_add(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
@@ -293,11 +295,11 @@ SWL_DEV bool qp_shared_add(struct swl_qp *qp, const struct swl_watch *w, struct 
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, w, at, &index))
+    if (!qp_shared_reserve(qp, w, at, 1, &index))
         return false;
     swl_wqe_fetch_add(&e, index, qp->qpn, value, {qp->sink, qp->sink_lkey, 8}, {remote, rkey});
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, w, at, index);
+    return qp_shared_commit(qp, w, at, index, 1);
 }
 
 /* Wait until everything that was ready at this moment is complete. */

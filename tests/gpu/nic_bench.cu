@@ -2,7 +2,7 @@
 // another GPU (or on the same one if there is no other). Every byte that must have arrived is compared.
 //   gpu_nic_bench [--quick]
 // Tables: GB/s of 7 KiB messages by queue pairs, work requests per second on a shared queue pair,
-// time of a 16-byte put with signal. `persistent`: the NIC is a kernel of its own, which exists only
+// time of a 16-byte put with signal. In brackets: work requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists only
 // here. Exit code 0: all data was right, whatever the speed.
 #include "device.h"
 
@@ -20,7 +20,8 @@
 namespace
 {
 
-const uint32_t most_qps = 8, depth = 256, threads = 448;
+const uint32_t most_qps = 8, depth = 256, threads = 448, together = 16;
+const uint32_t room_bytes = threads / 32 * 1408; /* as the kernels have */
 const uint64_t signal_bytes = 4096, payload_bytes = 64u << 20;
 const uint64_t second_ns = 1000000000ull;
 
@@ -41,7 +42,9 @@ struct bench_args {
     char *window, *far; /* far: address in requests */
     uint32_t signal_lkey, payload_lkey, signal_rkey, payload_rkey;
     uint32_t nic_blocks, mode, nqps, messages, bytes, slots;
-    uint64_t first; /* value of the signals before */
+    uint32_t together; /* SHARED: entries taken and published at once */
+    uint32_t inlined;  /* PING: the bytes travel in the entry */
+    uint64_t first;    /* value of the signals before */
 };
 
 __device__ void bench_watch(struct swl_watch *w, const struct bench_args *a)
@@ -62,9 +65,9 @@ __device__ void bench_watch(struct swl_watch *w, const struct bench_args *a)
 }
 
 /* One lane, one queue pair: messages in chunks of 8 with a signal behind each chunk. */
-__device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *w, uint32_t q)
+__device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
+                           uint32_t q)
 {
-    struct swl_qp *qp = a->qps + q;
     const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, q, 0};
     const uint64_t base = signal_bytes + q * (payload_bytes / most_qps);
 
@@ -88,22 +91,34 @@ __device__ bool bench_shared(const struct bench_args *a, const struct swl_watch 
 {
     const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, block, 0};
     const uint64_t offset = signal_bytes + 64ull * block;
+    struct swl_qp *qp = a->qps;
+    uint64_t index;
 
-    for (uint32_t i = 0; i < a->messages; i++) {
-        if (!qp_shared_write(a->qps, w, at, a->window + offset, a->payload_lkey,
-                             reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey,
-                             a->bytes))
+    for (uint32_t i = 0; i < a->messages; i += a->together) {
+        if (!qp_shared_reserve(qp, w, at, a->together, &index))
             return false;
-        if (i % 16 == 15)
-            qp_shared_ring(a->qps);
+        for (uint32_t k = 0; k < a->together; k++) {
+            struct swl_wqe e;
+
+            swl_wqe_move(
+                &e, index + k, SWL_WQE_WRITE, qp->qpn,
+                {reinterpret_cast<uint64_t>(a->window + offset), a->payload_lkey, a->bytes},
+                {reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey});
+            qp_put(qp, index + k, &e);
+        }
+        if (!qp_shared_commit(qp, w, at, index, a->together))
+            return false;
+        if (i / together != (i + a->together) / together)
+            qp_shared_ring(qp);
     }
-    return qp_shared_flush(a->qps, w, at);
+    return qp_shared_flush(qp, w, at);
 }
 
 /* 16 bytes and a signal there, the same back; result[0]: ns of all rounds. */
-__device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w, bool first)
+__device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
+                           bool first)
 {
-    struct swl_qp *qp = a->qps;
+    const uint32_t words[4] = {1, 2, 3, 4};
     const struct wait_at at = {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0};
     const uint64_t *word = reinterpret_cast<const uint64_t *>(a->window);
     uint64_t begin = 0;
@@ -114,9 +129,11 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
         for (uint64_t want = a->first + i + (first ? 0 : 1); read_from_nic(word) < want;)
             if (!wait_again(w, at, want, 0, SWL_PAUSE("bench: signal", 0, 0)))
                 return false;
-        if (!qp_write(qp, w, at, a->window + signal_bytes, a->payload_lkey,
-                      reinterpret_cast<uint64_t>(a->far) + signal_bytes, a->payload_rkey,
-                      a->bytes) ||
+        const uint64_t far = reinterpret_cast<uint64_t>(a->far) + signal_bytes;
+
+        if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), far, a->payload_rkey)
+                         : qp_write(qp, w, at, a->window + signal_bytes, a->payload_lkey, far,
+                                    a->payload_rkey, a->bytes)) ||
             !qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far), a->signal_rkey, 1))
             return false;
         qp_ring(qp);
@@ -145,17 +162,20 @@ extern "C" __global__ void nic_bench_kernel(struct bench_args a)
         nic_serve(a.port,
                   {block - work, a.nic_blocks, w, a.closing ? a.closing : &a.state->closing,
                    &a.state->gen},
-                  shared + 512);
+                  {shared + 512, room_bytes});
         return;
     }
     if (!leader)
         return;
-    if (a.mode == PUTS)
-        ok = bench_puts(&a, w, block);
-    else if (a.mode == SHARED)
+    if (a.mode == SHARED) {
         ok = bench_shared(&a, w, block);
-    else
-        ok = bench_ping(&a, w, a.mode == PING);
+    } else { /* the warp that owns a queue pair has its view at hand */
+        struct swl_qp qp = a.qps[block];
+
+        ok =
+            a.mode == PUTS ? bench_puts(&a, w, &qp, block) : bench_ping(&a, w, &qp, a.mode == PING);
+        a.qps[block] = qp;
+    }
     if (!ok)
         a.state->failed = 1;
     if (add_in_gpu(&a.state->ticket, 1u) == work - 1 && a.nic_blocks)
@@ -221,7 +241,7 @@ void open_rank(int r, int device, uint32_t blocks)
 
         CHECK(k->nic->ops->create_qp(k->nic, &qp));
     }
-    CHECK(swl_gpu_preload(&kernel, 512 + 2 * NIC_BOARD_BYTES));
+    CHECK(swl_gpu_preload(&kernel, 512 + room_bytes));
 }
 
 void connect_rank(int r)
@@ -276,7 +296,7 @@ void launch(int r, const struct bench_args *a, uint32_t work)
 {
     const struct bench_rank *k = &ranks[r];
     const struct swl_gpu_grid grid = {static_cast<int>(work + a->nic_blocks), threads,
-                                      512 + 2 * NIC_BOARD_BYTES};
+                                      512 + room_bytes};
 
     CHECK(swl_gpu_use(k->device));
     CHECK(swl_gpu_launch(&kernel, &grid, a, k->stream));
@@ -318,8 +338,7 @@ struct persistent {
     explicit persistent(uint32_t blocks)
     {
         struct bench_args a = args_of(0, SERVE, blocks);
-        const struct swl_gpu_grid grid = {static_cast<int>(blocks), threads,
-                                          512 + 2 * NIC_BOARD_BYTES};
+        const struct swl_gpu_grid grid = {static_cast<int>(blocks), threads, 512 + room_bytes};
 
         CHECK(swl_gpu_use(ranks[0].device));
         CHECK(swl_gpu_host_malloc(reinterpret_cast<void **>(&closing), sizeof(*closing)));
@@ -385,6 +404,24 @@ void compare(uint64_t offset, uint64_t bytes)
     }
 }
 
+/* Work requests that the NIC of rank 0 has taken with a doorbell since the last call, on average: how
+ * far the poster is ahead. */
+double per_doorbell()
+{
+    static struct swl_soft_stats before;
+    struct swl_soft_stats now;
+    double entries;
+
+    if (!swl_soft_stats_get(0, &now))
+        return 0;
+    if (now.entries < before.entries)
+        before = {};
+    entries = static_cast<double>(now.entries - before.entries) /
+              static_cast<double>(now.doorbells - before.doorbells + 1);
+    before = now;
+    return entries;
+}
+
 void puts_table(uint32_t blocks, bool alone, uint32_t messages)
 {
     for (uint32_t bytes : {7168u, 14336u}) {
@@ -405,8 +442,9 @@ void puts_table(uint32_t blocks, bool alone, uint32_t messages)
             for (uint32_t q = 0; q < nqps; q++)
                 compare(q * (payload_bytes / most_qps),
                         static_cast<uint64_t>(a.slots < messages ? a.slots : messages) * bytes);
-            printf("  %u QPs %6.1f GB/s", nqps,
-                   static_cast<double>(nqps) * messages * bytes / 1e6 / static_cast<double>(ms));
+            printf("  %u QPs %6.1f GB/s (%.0f)", nqps,
+                   static_cast<double>(nqps) * messages * bytes / 1e6 / static_cast<double>(ms),
+                   per_doorbell());
         }
         printf("\n");
     }
@@ -414,29 +452,33 @@ void puts_table(uint32_t blocks, bool alone, uint32_t messages)
 
 void shared_table(uint32_t blocks, bool alone, uint32_t messages)
 {
-    printf("  %-10s %2u NIC blocks, shared queue pair, 64 bytes:", alone ? "persistent" : "in call",
-           blocks);
-    for (uint32_t posters : {1u, 4u, 8u, 16u}) {
-        struct bench_args a = args_of(0, SHARED, alone ? 0 : blocks);
-        float ms = 0;
+    for (uint32_t at_once : {1u, together}) {
+        printf("  %-10s %2u NIC blocks, shared queue pair, 64 bytes, %2u at once:",
+               alone ? "persistent" : "in call", blocks, at_once);
+        for (uint32_t posters : {1u, 4u, 8u, 16u}) {
+            struct bench_args a = args_of(0, SHARED, alone ? 0 : blocks);
+            float ms = 0;
 
-        a.bytes = 64;
-        a.messages = messages;
-        pattern(posters);
-        for (int i = 0; i < 2; i++) {
-            clear(0);
-            ms = timed(&a, posters);
+            a.bytes = 64;
+            a.messages = messages;
+            a.together = at_once;
+            pattern(posters);
+            for (int i = 0; i < 2; i++) {
+                clear(0);
+                ms = timed(&a, posters);
+            }
+            compare(0, 64ull * posters);
+            printf("  %u posters %5.2f M/s (%.0f)", posters,
+                   static_cast<double>(posters) * messages / 1e3 / static_cast<double>(ms),
+                   per_doorbell());
         }
-        compare(0, 64ull * posters);
-        printf("  %u posters %5.2f M/s", posters,
-               static_cast<double>(posters) * messages / 1e3 / static_cast<double>(ms));
+        printf("\n");
     }
-    printf("\n");
 }
 
 void ping_table(uint32_t blocks, uint32_t messages, uint64_t *first)
 {
-    for (uint32_t bytes : {16u, 4096u}) {
+    for (uint32_t bytes : {0u, 16u, 4096u}) { /* 0: 16 bytes in the entry */
         struct bench_args a = args_of(0, PING, blocks), b = args_of(1, PONG, blocks);
         uint64_t begins[2];
         struct bench_state s;
@@ -451,15 +493,18 @@ void ping_table(uint32_t blocks, uint32_t messages, uint64_t *first)
         a.first = begins[0];
         b.first = begins[1];
         a.bytes = b.bytes = bytes;
+        a.inlined = b.inlined = bytes == 0;
         a.messages = b.messages = messages;
         launch(0, &a, 1);
         launch(1, &b, 1);
         s = finish(0);
         (void)finish(1);
-        printf("  in call    %2u NIC blocks, %4u-byte put + signal: %5.2f us one way, the last one "
-               "complete after %5.2f us\n",
-               blocks, bytes, static_cast<double>(s.result[0]) / 2e3 / (messages - messages / 10),
-               static_cast<double>(s.result[1]) / 1e3);
+        printf(
+            "  in call    %2u NIC blocks, %4u-byte put%s + signal: %5.2f us one way, the last one "
+            "complete after %5.2f us\n",
+            blocks, bytes ? bytes : 16, bytes ? "" : " (inline)",
+            static_cast<double>(s.result[0]) / 2e3 / (messages - messages / 10),
+            static_cast<double>(s.result[1]) / 1e3);
     }
     *first += messages;
 }

@@ -166,7 +166,7 @@ inline void nic_serve_body(const void *arg)
     k->nic->ops->caps(k->nic, &caps);
     nic_serve(caps.gpu_port,
               {static_cast<uint32_t>(block_id()), nic_blocks, &k->nic_watch, &k->closing, &k->gen},
-              static_cast<char *>(block_shared()));
+              {static_cast<char *>(block_shared()), NIC_TEAMS * NIC_ROOM_BYTES});
 }
 
 // Blocks that run the NIC of rank r while the test does: a grid of their own, to the end of the test.
@@ -185,7 +185,7 @@ inline void nic_serve_start(nic_world &w, int r)
     g.gpu = r;
     g.blocks = nic_blocks;
     g.threads = 128;
-    g.shared_bytes = NIC_TEAMS * NIC_BOARD_BYTES;
+    g.shared_bytes = NIC_TEAMS * NIC_ROOM_BYTES;
     g.body = nic_serve_body;
     g.args = &k;
     g.args_bytes = sizeof(k);

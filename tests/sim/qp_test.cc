@@ -141,7 +141,7 @@ bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, &me.watch, here(poster), &index))
+    if (!qp_shared_reserve(qp, &me.watch, here(poster), 1, &index))
         return false;
     for (uint32_t i = 0; i < 4 + poster; i++)
         (void)read_in_gpu(&me.watch.claimed[0]);
@@ -149,7 +149,30 @@ bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_
                  {reinterpret_cast<uint64_t>(me.data(at)), me.payload.lkey, 8},
                  {peer.data_at(at), peer.payload.rkey});
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, &me.watch, here(poster), index);
+    return qp_shared_commit(qp, &me.watch, here(poster), index, 1);
+}
+
+// The WRITEs of a whole batch, from the poster's record `first` on, with one entry after the other.
+bool write_together(const nic_rank &me, const nic_rank &peer, const job *j, uint32_t poster,
+                    uint32_t first)
+{
+    struct swl_qp *qp = &me.qps[0];
+    uint64_t index;
+
+    if (!qp_shared_reserve(qp, &me.watch, here(poster), j->batch, &index))
+        return false;
+    for (uint32_t i = 0; i < j->batch; i++) {
+        const uint64_t at = 8ull * (poster * j->each + first + i);
+        const uint64_t record = record_of(poster, first + i);
+        struct swl_wqe e;
+
+        memcpy(me.data(at), &record, 8);
+        swl_wqe_move(&e, index + i, SWL_WQE_WRITE, qp->qpn,
+                     {reinterpret_cast<uint64_t>(me.data(at)), me.payload.lkey, 8},
+                     {peer.data_at(at), peer.payload.rkey});
+        qp_put(qp, index + i, &e);
+    }
+    return qp_shared_commit(qp, &me.watch, here(poster), index, j->batch);
 }
 
 void post_shared(const void *arg)
@@ -165,10 +188,12 @@ void post_shared(const void *arg)
     for (uint32_t i = 0; i < j->each; i++) {
         uint64_t at = 8ull * (poster * j->each + i);
         uint64_t record = record_of(poster, i);
-        bool ok;
+        bool ok = true;
 
         memcpy(me.data(at), &record, 8); /* only this lane touches these bytes */
-        if (poster % 2)
+        if (poster % 4 == 2 && qp->depth_log2 > 4)
+            ok = i % j->batch != 0 || write_together(me, peer, j, poster, i);
+        else if (poster % 2)
             ok = write_slowly(me, peer, at, poster);
         else
             ok = qp_shared_write(qp, &me.watch, here(poster), me.data(at), me.payload.lkey,

@@ -1,14 +1,14 @@
 /* blocks_move.cuh: payload of a software NIC on blocks: a board of moves that the warps of a team share.
  *
  * Layer: transport/soft, used by blocks.cuh. Owns nothing. Plain loads and stores: they are ordered by
- * the barriers around them. */
+ * the barriers around them. What a lane loads is on its way before it stores the first of it. */
 #pragma once
 
 #include "device.h"
 #include "kernels/layout.h"
 
-#define NIC_BOARD_BYTES 1024u /* of shared memory for each team */
-#define NIC_PIECE_BYTES 4096u /* of a WRITE that a warp places at once */
+#define NIC_LANE_BYTES  128u  /* writes up to this size are placed by the lane that fetched them */
+#define NIC_PIECE_BYTES 4096u /* of a WRITE that a warp places at once, at most */
 #define NIC_END         0xffffffffu
 
 struct nic_move {
@@ -23,65 +23,86 @@ struct nic_board {
     uint32_t pad[3];
     struct nic_move move[32];
 };
-static_assert(sizeof(struct nic_board) <= NIC_BOARD_BYTES, "boards of teams lie behind each other");
 
-SWL_DEV void nic_copy_units(struct vec16 *to, const struct vec16 *from, uint32_t n)
+/* A word lands whole, as in hardware: the poison words of kernels are WRITEs. One lane. */
+SWL_DEV void nic_copy_word(uint8_t *to, const uint8_t *from)
 {
-    const uint32_t lane = static_cast<uint32_t>(lane_id());
-    uint32_t i = lane;
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(from);
 
-    for (; i + 7 * 32 < n; i += 8 * 32) {
-        struct vec16 v[8];
-
-        for (uint32_t k = 0; k < 8; k++)
-            v[k] = load_data(from + i + 32 * k);
-        for (uint32_t k = 0; k < 8; k++)
-            store_data(to + i + 32 * k, v[k]);
-    }
-    for (; i < n; i += 32)
-        store_data(to + i, load_data(from + i));
+    publish_to_peer(reinterpret_cast<uint64_t *>(to), words[0] | static_cast<uint64_t>(words[1])
+                                                                     << 32);
 }
 
-/* All lanes of a warp. */
-SWL_DEV void nic_copy(uint8_t *to, const uint8_t *from, uint32_t bytes)
+/* Units of 16 bytes first, first + step, … of n. */
+SWL_DEV void nic_copy_units(struct vec16 *to, const struct vec16 *from, uint32_t n, uint32_t first,
+                            uint32_t step)
+{
+    for (uint32_t i = first; i < n; i += 8 * step) {
+        struct vec16 v[8] = {};
+
+        for (uint32_t k = 0; k < 8; k++)
+            if (i + step * k < n)
+                v[k] = load_data(from + i + step * k);
+        for (uint32_t k = 0; k < 8; k++)
+            if (i + step * k < n)
+                store_data(to + i + step * k, v[k]);
+    }
+}
+
+/* The same for words and bytes. */
+template <typename T>
+SWL_DEV void nic_copy_few(T *to, const T *from, uint32_t n, uint32_t first, uint32_t step)
+{
+    for (uint32_t i = first; i < n; i += 4 * step) {
+        T v[4] = {};
+
+        for (uint32_t k = 0; k < 4; k++)
+            if (i + step * k < n)
+                v[k] = from[i + step * k];
+        for (uint32_t k = 0; k < 4; k++)
+            if (i + step * k < n)
+                to[i + step * k] = v[k];
+    }
+}
+
+/* The part of lane `first` of `step` lanes. */
+SWL_DEV void nic_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t first,
+                      uint32_t step)
 {
     const uint64_t mix = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes;
-    const uint32_t lane = static_cast<uint32_t>(lane_id());
 
     if (mix % 16 == 0) {
         nic_copy_units(reinterpret_cast<struct vec16 *>(to),
-                       reinterpret_cast<const struct vec16 *>(from), bytes / 16);
+                       reinterpret_cast<const struct vec16 *>(from), bytes / 16, first, step);
     } else if (bytes == 8 && mix % 4 == 0 && reinterpret_cast<uint64_t>(to) % 8 == 0) {
-        /* an aligned word lands whole, as in hardware: the poison words of kernels are WRITEs */
-        const uint32_t *words = reinterpret_cast<const uint32_t *>(from);
-
-        if (lane == 0)
-            publish_to_peer(reinterpret_cast<uint64_t *>(to),
-                            words[0] | static_cast<uint64_t>(words[1]) << 32);
+        if (first == 0)
+            nic_copy_word(to, from);
     } else if (mix % 4 == 0) {
-        for (uint32_t i = lane; i < bytes / 4; i += 32)
-            reinterpret_cast<uint32_t *>(to)[i] = reinterpret_cast<const uint32_t *>(from)[i];
+        nic_copy_few(reinterpret_cast<uint32_t *>(to), reinterpret_cast<const uint32_t *>(from),
+                     bytes / 4, first, step);
     } else {
-        for (uint32_t i = lane; i < bytes; i += 32)
-            to[i] = from[i];
+        nic_copy_few(to, from, bytes, first, step);
     }
 }
 
-/* This warp's share of the board: pieces are dealt to the warps in turn. */
+/* This warp's share of the board: each move in equal pieces, dealt to the warps in turn. */
 SWL_DEV void nic_place(const struct nic_board *board, uint32_t warp, uint32_t warps)
 {
     const uint32_t moves = board->moves;
     uint32_t mine = warp; /* pieces until the next of this warp */
 
     for (uint32_t m = 0; m < moves; m++) {
-        const uint32_t bytes = static_cast<uint32_t>(board->move[m].bytes);
+        const struct nic_move move = board->move[m];
+        const uint32_t bytes = static_cast<uint32_t>(move.bytes);
         const uint32_t pieces = (bytes + NIC_PIECE_BYTES - 1) / NIC_PIECE_BYTES;
+        const uint32_t piece = swl_round_up((bytes + pieces - 1) / pieces, 16);
 
         for (; mine < pieces; mine += warps) {
-            const uint32_t at = mine * NIC_PIECE_BYTES;
+            const uint32_t at = mine * piece;
 
-            nic_copy(board->move[m].to + at, board->move[m].from + at,
-                     swl_min_u32(bytes - at, NIC_PIECE_BYTES));
+            if (at < bytes)
+                nic_copy(move.to + at, move.from + at, swl_min_u32(bytes - at, piece),
+                         static_cast<uint32_t>(lane_id()), 32);
         }
         mine -= pieces;
     }

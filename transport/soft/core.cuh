@@ -32,20 +32,32 @@ template <class Mem> SOFT_FN void soft_leave(Mem mem, struct soft_port *port)
     mem.leave(&port->users);
 }
 
+SOFT_FN uint32_t soft_slot(uint32_t key)
+{
+    return (key >> 8) & (SOFT_REGIONS - 1);
+}
+
+/* Memory of [address, address + bytes) of a region of the right key, if it allows that, else NULL. */
+SOFT_FN uint8_t *soft_within(const struct soft_region *r, uint32_t pd, uint64_t address,
+                             uint64_t bytes, uint32_t access)
+{
+    if (r->pd != pd || (r->access & access) != access)
+        return nullptr;
+    if (address < r->address || bytes > r->bytes || address - r->address > r->bytes - bytes)
+        return nullptr;
+    return r->memory + (address - r->address);
+}
+
 /* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
 template <class Mem>
 SOFT_FN uint8_t *soft_reach(Mem mem, const struct soft_port *port, uint32_t key, uint64_t address,
                             uint64_t bytes, uint32_t access)
 {
-    const struct soft_region *r = &port->regions[(key >> 8) & (SOFT_REGIONS - 1)];
+    const struct soft_region *r = &port->regions[soft_slot(key)];
 
-    if (key == 0 || mem.key(&r->key) != key || r->pd != port->pd)
+    if (key == 0 || mem.key(&r->key) != key)
         return nullptr;
-    if ((r->access & access) != access)
-        return nullptr;
-    if (address < r->address || bytes > r->bytes || address - r->address > r->bytes - bytes)
-        return nullptr;
-    return r->memory + (address - r->address);
+    return soft_within(r, port->pd, address, bytes, access);
 }
 
 /* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's value. */
@@ -118,13 +130,28 @@ SOFT_FN uint32_t soft_decode(const struct swl_wqe *w, struct soft_op *op)
     return op->bytes > 0 && op->bytes <= SWL_WQE_BYTES_MAX ? 0 : SWL_SYNDROME_LOCAL_LENGTH;
 }
 
+SOFT_FN uint32_t soft_local_access(uint32_t opcode)
+{
+    return opcode == SWL_WQE_WRITE ? 0 : SWL_NIC_LOCAL_WRITE;
+}
+
+SOFT_FN uint32_t soft_remote_access(uint32_t opcode)
+{
+    return opcode == SWL_WQE_WRITE  ? SWL_NIC_REMOTE_WRITE
+           : opcode == SWL_WQE_READ ? SWL_NIC_REMOTE_READ
+                                    : SWL_NIC_REMOTE_ADD;
+}
+
 /* Local end of an operation; NULL = not allowed. Inside enter/leave of this NIC. */
 template <class Mem>
 SOFT_FN uint8_t *soft_reach_local(Mem mem, const struct soft_port *port, const struct soft_op *op)
 {
-    uint32_t access = op->opcode == SWL_WQE_WRITE ? 0 : SWL_NIC_LOCAL_WRITE;
+    return soft_reach(mem, port, op->lkey, op->local, op->bytes, soft_local_access(op->opcode));
+}
 
-    return soft_reach(mem, port, op->lkey, op->local, op->bytes, access);
+SOFT_FN bool soft_misaligned(const struct soft_op *op)
+{
+    return op->opcode == SWL_WQE_FETCH_ADD && op->remote % 8 != 0;
 }
 
 /* Remote end. Inside enter/leave of the peer. */
@@ -132,30 +159,26 @@ template <class Mem>
 SOFT_FN uint8_t *soft_reach_remote(Mem mem, const struct soft_port *peer, const struct soft_op *op,
                                    uint32_t *syndrome_p)
 {
-    uint32_t access = op->opcode == SWL_WQE_WRITE  ? SWL_NIC_REMOTE_WRITE
-                      : op->opcode == SWL_WQE_READ ? SWL_NIC_REMOTE_READ
-                                                   : SWL_NIC_REMOTE_ADD;
     uint8_t *memory;
 
     *syndrome_p = 0;
-    if (op->opcode == SWL_WQE_FETCH_ADD && op->remote % 8 != 0) {
+    if (soft_misaligned(op)) {
         *syndrome_p = SWL_SYNDROME_REMOTE_REQUEST;
         return nullptr;
     }
-    memory = soft_reach(mem, peer, op->rkey, op->remote, op->bytes, access);
+    memory = soft_reach(mem, peer, op->rkey, op->remote, op->bytes, soft_remote_access(op->opcode));
     if (memory == nullptr)
         *syndrome_p = SWL_SYNDROME_REMOTE_ACCESS;
     return memory;
 }
 
-/* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
+/* Read entry `index` of the queue and check its shape. Returns a syndrome. */
 template <class Mem>
-SOFT_FN uint32_t soft_fetch(Mem mem, struct soft_port *port, struct soft_qp *qp, uint64_t index,
-                            struct soft_op *op)
+SOFT_FN uint32_t soft_read(Mem mem, const struct soft_qp *qp, uint64_t index, struct soft_op *op)
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
     struct swl_wqe w = {};
-    uint32_t flags, syndrome;
+    uint32_t flags;
 
     mem.copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
     flags = swl_wqe_flags(&w);
@@ -166,7 +189,16 @@ SOFT_FN uint32_t soft_fetch(Mem mem, struct soft_port *port, struct soft_qp *qp,
     if (swl_wqe_index(&w) != (index & 0xffffu) || swl_wqe_qpn(&w) != qp->qpn ||
         swl_wqe_modifier(&w) != 0 || (flags & ~0xeeu) != 0)
         return SWL_SYNDROME_LOCAL_OPERATION;
-    syndrome = soft_decode(&w, op);
+    return soft_decode(&w, op);
+}
+
+/* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
+template <class Mem>
+SOFT_FN uint32_t soft_fetch(Mem mem, struct soft_port *port, struct soft_qp *qp, uint64_t index,
+                            struct soft_op *op)
+{
+    uint32_t syndrome = soft_read(mem, qp, index, op);
+
     if (syndrome != 0 || op->opcode == SWL_WQE_NOP || op->is_inline)
         return syndrome;
     soft_enter(mem, port);

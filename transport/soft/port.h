@@ -101,9 +101,9 @@ struct soft_qp {
     uint32_t peer_qp, syndrome;
     uint64_t bad_index;
     uint32_t peer_failed; /* blocks: set by the peer's executor */
+    uint32_t pad3;        /* no executor of this end writes these 8 bytes */
     uint32_t fault_epoch; /* of the port when the counts below were 0 */
     uint32_t told;        /* blocks: the peer knows that this end answers nobody */
-    uint32_t pad3;
     /* executor: completed <= executed <= fetched <= end <= completed + depth */
     uint64_t seen;                         /* last doorbell value taken or dropped */
     uint64_t end;                          /* accepted producer index */

@@ -1,0 +1,199 @@
+/* blocks_desk.cuh: what a team of a software NIC on blocks keeps in shared memory for the life of a
+ * kernel: its board, the regions it has looked up, its queue pairs. Layer: transport/soft, used by
+ * blocks.cuh.
+ *
+ * Everything here is the leader's; helpers see the board only. Regions and the fixed part of queue
+ * pairs change between kernels only. A queue pair is written back after each visit that changed it, all
+ * but `peer_failed`, which the peer's executor sets in device memory and is always read there. */
+#pragma once
+
+#include "device.h"
+#include "kernels/wait.cuh"
+#include "transport/soft/blocks_move.cuh"
+
+#define SOFT_FN SWL_DEV
+#include "transport/soft/core.cuh"
+
+#define NIC_TEAMS      2u    /* of a block with enough warps */
+#define NIC_ROOM_BYTES 1408u /* least shared memory of a team */
+#define NIC_KNOWN      8u    /* power of two */
+#define NIC_RECORD     64u   /* looks at a doorbell record that lags behind its doorbell */
+
+/* A NIC's part of a kernel. */
+struct nic_grid {
+    uint32_t block, blocks;        /* this block and all of the NIC */
+    const struct swl_watch *watch; /* without generation: nobody knows it when the kernel begins */
+    const uint32_t
+        *closing;        /* all other blocks of the kernel have ended: 1, or 2: it was given up */
+    const uint64_t *gen; /* generation of the call, settled when `closing` is */
+};
+
+/* Shared memory of a NIC's block, for all of its teams. */
+struct nic_room {
+    char *at;
+    uint32_t bytes;
+};
+
+/* A region that was looked up. */
+struct nic_known {
+    const struct soft_port *port; /* whose; NULL = nothing yet */
+    uint32_t key, pd;             /* asked for; of the port */
+    struct soft_region region;
+};
+
+/* A team, for its leader; in shared memory, because registers are few. */
+struct nic_team {
+    struct soft_port *port;
+    struct nic_board *board;
+    struct nic_known *known; /* [NIC_KNOWN] */
+    struct soft_qp *kept;    /* [nkept]: the first of this team's queue pairs */
+    struct nic_grid grid;
+    uint64_t ns_per_mib, latency_ns; /* of the link */
+    uint32_t nkept, nown;            /* queue pairs in shared memory, and all of the team */
+    uint32_t index, count;           /* of all teams of the grid */
+    uint32_t warps;                  /* of the team */
+    int barrier;
+    uint64_t pad;
+};
+
+/* The room of a team; queue pairs lie behind it. */
+struct nic_desk {
+    struct nic_team team;
+    struct nic_board board;
+    struct nic_known known[NIC_KNOWN];
+};
+static_assert(sizeof(struct nic_desk) <= NIC_ROOM_BYTES && sizeof(struct nic_desk) % 16 == 0,
+              "fits, and queue pairs behind it are aligned");
+static_assert(offsetof(struct soft_qp, peer_failed) % 8 == 0 &&
+                  offsetof(struct soft_qp, pad3) == offsetof(struct soft_qp, peer_failed) + 4,
+              "written back in units of 8 bytes, without these");
+
+/* core.cuh's way to memory. Regions change between kernels only, so nobody is counted inside. */
+struct nic_memory {
+    SWL_DEV uint32_t word(const uint32_t *p)
+    {
+        return peek_doorbell(p);
+    }
+    SWL_DEV bool look_again(uint32_t looks)
+    {
+        if (looks == NIC_RECORD)
+            return false;
+        pause_lane(SWL_PAUSE("software NIC: doorbell record", static_cast<int>(looks), 0),
+                   clock_ns() + 500);
+        return true;
+    }
+    SWL_DEV void copy(void *to, const void *from, uint64_t bytes)
+    {
+        for (uint64_t i = 0; i < bytes / sizeof(struct vec16); i++)
+            static_cast<struct vec16 *>(to)[i] =
+                load_data(static_cast<const struct vec16 *>(from) + i);
+    }
+};
+
+/* ---- queue pairs ---- */
+
+/* Queue pair number `slot` of the team, as others see it. */
+SWL_DEV struct soft_qp *nic_live_qp(const struct nic_team *t, uint32_t slot)
+{
+    return soft_qp_at(t->port, t->index + slot * t->count);
+}
+
+/* The same as the team works with it. */
+SWL_DEV struct soft_qp *nic_qp(const struct nic_team *t, uint32_t slot)
+{
+    return slot < t->nkept ? t->kept + slot : nic_live_qp(t, slot);
+}
+
+/* All lanes of the leader. */
+SWL_DEV void nic_words_copy(struct soft_qp *to, const struct soft_qp *from)
+{
+    const uint32_t skip = offsetof(struct soft_qp, peer_failed) / 8;
+    const uint64_t *f = reinterpret_cast<const uint64_t *>(from);
+    uint64_t *o = reinterpret_cast<uint64_t *>(to);
+
+    for (uint32_t i = static_cast<uint32_t>(lane_id()); i < sizeof(*to) / 8; i += 32)
+        if (i != skip)
+            o[i] = f[i];
+}
+
+SWL_DEV void nic_keep_all(const struct nic_team *t)
+{
+    for (uint32_t i = 0; i < t->nkept; i++)
+        nic_words_copy(t->kept + i, nic_live_qp(t, i));
+    for (uint32_t i = static_cast<uint32_t>(lane_id()); i < NIC_KNOWN; i += 32)
+        t->known[i].port = nullptr;
+    warp_sync();
+}
+
+SWL_DEV void nic_write_back(const struct nic_team *t, uint32_t slot)
+{
+    if (slot < t->nkept)
+        nic_words_copy(nic_live_qp(t, slot), t->kept + slot);
+}
+
+/* ---- regions; all lanes of the leader ---- */
+
+/* One end of a work request. */
+struct nic_want {
+    const struct soft_port *port;
+    uint32_t key, access;
+    uint64_t address, bytes;
+};
+
+SWL_DEV struct nic_known *nic_known_at(const struct nic_team *t, const struct soft_port *port,
+                                       uint32_t key)
+{
+    const uint32_t far = port != t->port ? 4u + static_cast<uint32_t>((uint64_t)port >> 12) : 0u;
+
+    return &t->known[(soft_slot(key) + far) & (NIC_KNOWN - 1)];
+}
+
+SWL_DEV bool nic_knows(const struct nic_known *k, const struct nic_want *want)
+{
+    return k->port == want->port && k->key == want->key;
+}
+
+SWL_DEV uint8_t *nic_within(const struct nic_known *k, const struct nic_want *want)
+{
+    return want->key != 0 && k->region.key == want->key
+               ? soft_within(&k->region, k->pd, want->address, want->bytes, want->access)
+               : nullptr;
+}
+
+/* Memory that each lane which `asks` may touch, else NULL. */
+SWL_DEV uint8_t *nic_reach(const struct nic_team *t, bool asks, const struct nic_want *want)
+{
+    const uint32_t lane = static_cast<uint32_t>(lane_id());
+    struct nic_known *known = nic_known_at(t, want->port, want->key);
+    uint8_t *memory = nullptr;
+    uint32_t asking;
+
+    if (asks && nic_knows(known, want)) {
+        memory = nic_within(known, want);
+        asks = false;
+    }
+    while ((asking = warp_ballot(asks)) !=
+           0) { /* nobody has looked it up, or another took its place */
+        const int turn = first_bit(asking);
+        const struct soft_port *port = reinterpret_cast<const struct soft_port *>(
+            warp_shfl(reinterpret_cast<uint64_t>(want->port), turn));
+        const uint32_t key = warp_shfl(want->key, turn);
+        struct nic_known *k = nic_known_at(t, port, key);
+        const uint64_t *from = reinterpret_cast<const uint64_t *>(&port->regions[soft_slot(key)]);
+
+        if (lane < sizeof(k->region) / 8)
+            reinterpret_cast<uint64_t *>(&k->region)[lane] = from[lane];
+        if (lane == 31) {
+            k->port = port;
+            k->key = key;
+            k->pd = port->pd;
+        }
+        warp_sync();
+        if (asks && nic_knows(k, want)) {
+            memory = nic_within(k, want);
+            asks = false;
+        }
+        warp_sync();
+    }
+    return memory;
+}

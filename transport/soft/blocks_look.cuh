@@ -1,0 +1,231 @@
+/* blocks_look.cuh: how a leader of a software NIC on blocks finds work and ends what cannot go on:
+ * doorbells, time limits, completions, errors. Layer: transport/soft, used by blocks.cuh.
+ *
+ * Order: in the head of blocks.cuh. */
+#pragma once
+
+#include "transport/soft/blocks_desk.cuh"
+
+#define NIC_LOOKS 4u /* doorbells looked at together */
+#define NIC_NONE  0xffffffffu
+#define NIC_NEVER (~0ull)
+
+/* What a leader found when it looked for work. */
+struct nic_look {
+    uint32_t slot; /* of the team's queue pairs, or NIC_NONE: the team's work is over */
+    uint32_t nrules;
+    uint64_t delay_ns; /* of the faults */
+};
+
+/* ---- completions; lane 0 ---- */
+
+SWL_DEV void nic_complete(const struct soft_qp *qp, uint64_t index, uint32_t opcode)
+{
+    struct swl_cqe c;
+
+    swl_cqe_make(&c, index, opcode, qp->qpn, 0);
+    qp->cq[SWL_CQE_QPN_WORD] = c.word[SWL_CQE_QPN_WORD];
+    publish_in_gpu(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+}
+
+SWL_DEV void nic_complete_error(struct soft_qp *qp, uint64_t index, uint32_t syndrome)
+{
+    struct swl_cqe c;
+
+    swl_cqe_make(&c, index, SWL_WQE_NOP, qp->qpn, syndrome);
+    publish_in_gpu(qp->cq + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
+    publish_in_gpu(qp->cq + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+}
+
+/* The peer learns that this end answers nobody any more. */
+SWL_DEV void nic_tell(struct soft_qp *qp)
+{
+    if (qp->far_live && !qp->told)
+        publish_to_peer(&soft_qp_at(qp->far_live, qp->peer_qp)->peer_failed, 1u);
+    qp->told = 1;
+}
+
+/* The first error of a queue pair. Its peer answers nobody behind it; the rest is flushed a little
+ * later, so that pollers of the one completion can see the cause. */
+SWL_DEV void nic_fail(const struct nic_team *t, struct soft_qp *qp, uint64_t index,
+                      uint32_t syndrome)
+{
+    const uint64_t latency = t->latency_ns;
+
+    nic_complete_error(qp, index, syndrome);
+    qp->stats.errors++;
+    qp->state = SWL_NIC_QP_ERROR;
+    qp->syndrome = syndrome;
+    qp->bad_index = index;
+    qp->flush_ns = clock_ns() + (latency > 1000 ? latency : 1000);
+    nic_tell(qp);
+}
+
+SWL_DEV void nic_flush(struct soft_qp *qp)
+{
+    const uint64_t left = qp->end - qp->completed;
+
+    if (left)
+        nic_complete_error(qp, qp->end - 1, SWL_SYNDROME_FLUSHED);
+    qp->stats.errors += left;
+    qp->completed = qp->executed = qp->fetched = qp->end;
+    qp->flush_ns = NIC_NEVER;
+}
+
+/* ---- doorbells; lane 0 ---- */
+
+/* Counts of entries and doorbells, and times, begin when faults take effect. */
+SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
+{
+    const uint32_t epoch = peek_doorbell(&port->fault_epoch);
+
+    if (qp->fault_epoch == epoch)
+        return;
+    qp->fault_epoch = epoch;
+    qp->fault_begin_ns = clock_ns();
+    qp->entry_count = qp->doorbell_count = 0;
+}
+
+SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t nrules)
+{
+    const uint64_t value = read_doorbell(qp->doorbell);
+    struct soft_port *port = t->port;
+    uint64_t end;
+
+    if (value == qp->seen)
+        return;
+    if (nrules)
+        nic_faults_begin(port, qp);
+    qp->seen = value;
+    qp->stats.doorbells++;
+    if (nrules && swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
+        qp->stats.dropped++;
+    } else if (!soft_accept(nic_memory(), qp, value, &end)) {
+        qp->stats.bad_doorbells++;
+        if (qp->state == SWL_NIC_QP_READY)
+            nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION);
+    } else {
+        qp->end = end;
+        if (qp->state == SWL_NIC_QP_ERROR && qp->flush_ns == NIC_NEVER)
+            qp->flush_ns = clock_ns() + 1000;
+    }
+}
+
+/* Whose doorbell has moved or whose time has come, among `n` slots from `first` on; the loads of all
+ * doorbells are under way together. NIC_NONE: none; *next_p: when the first of them wants to be
+ * looked at again, if that is earlier. */
+SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, uint32_t n,
+                               uint64_t *next_p)
+{
+    uint64_t value[NIC_LOOKS];
+    uint32_t found = NIC_NONE;
+
+    for (uint32_t k = 0; k < NIC_LOOKS; k++)
+        if (k < n)
+            value[k] = peek_doorbell(nic_qp(t, first + k)->doorbell);
+    for (uint32_t k = 0; k < NIC_LOOKS && found == NIC_NONE; k++) {
+        if (k < n) {
+            const struct soft_qp *qp = nic_qp(t, first + k);
+
+            if ((value[k] != qp->seen && qp->state != SWL_NIC_QP_INIT) ||
+                (qp->next_ns != NIC_NEVER && (qp->next_ns == 0 || qp->next_ns <= clock_ns())))
+                found = first + k;
+            if (qp->next_ns < *next_p)
+                *next_p = qp->next_ns;
+        }
+    }
+    return found;
+}
+
+/* The next queue pair of this team with something to do, or NIC_NONE; *next_p: when the first of
+ * them wants to be looked at again. */
+SWL_DEV uint32_t nic_scan(const struct nic_team *t, uint32_t *turn, uint64_t *next_p)
+{
+    const uint32_t from = *turn;
+    uint32_t found = NIC_NONE;
+
+    *next_p = NIC_NEVER;
+    for (uint32_t at = from; at < t->nown && found == NIC_NONE; at += NIC_LOOKS)
+        found = nic_scan_some(t, at, swl_min_u32(t->nown - at, NIC_LOOKS), next_p);
+    for (uint32_t at = 0; at < from && found == NIC_NONE; at += NIC_LOOKS)
+        found = nic_scan_some(t, at, swl_min_u32(from - at, NIC_LOOKS), next_p);
+    if (found != NIC_NONE)
+        *turn = found + 1 < t->nown ? found + 1 : 0;
+    return found;
+}
+
+/* How long a NIC with work that is not due waits: while the call may succeed, to its deadline; and a
+ * little, so that the poison of a failed call leaves. */
+SWL_DEV uint64_t nic_limit(const struct nic_team *t, uint32_t closing, uint64_t closed_ns)
+{
+    const struct swl_watch *w = t->grid.watch;
+    const uint64_t soon = closed_ns + ((w->deadline_ns - w->started_ns) >> 6);
+    const bool given_up = closing == 2 || read_from_peer(w->poison) >> 16 >= *t->grid.gen;
+
+    return given_up || soon > w->deadline_ns ? soon : w->deadline_ns;
+}
+
+SWL_DEV bool nic_dead(const struct nic_team *t)
+{
+    struct soft_qp *qp;
+
+    if (t->nown == 0)
+        return false;
+    qp = nic_qp(t, 0);
+    nic_faults_begin(t->port, qp);
+    return swl_soft_faults_dead(&t->port->faults, qp->fault_begin_ns, clock_ns());
+}
+
+/* A NIC that has died does nothing and answers nobody. */
+SWL_DEV void nic_die(const struct nic_team *t)
+{
+    for (uint32_t i = 0; i < t->nown; i++)
+        nic_tell(nic_qp(t, i));
+}
+
+/* Wait for work; slot NIC_NONE = this team's part of the kernel is over. The clock is read only when
+ * there is a time to wait for, and now and then. */
+SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
+{
+    const struct swl_watch *w = t->grid.watch;
+    /* the other blocks end within three sixteenths behind the deadline */
+    const uint64_t most = w->deadline_ns + ((w->deadline_ns - w->started_ns) >> 1);
+    uint32_t closing = 0, idle = 0;
+    uint64_t closed_ns = 0;
+
+    for (;;) {
+        /* all loads of a look are under way together */
+        const uint32_t closed = peek_doorbell(t->grid.closing);
+        struct nic_look look = {NIC_NONE, peek_doorbell(&t->port->faults.nrules),
+                                peek_doorbell(&t->port->faults.delay_ns)};
+        uint64_t next = NIC_NEVER, limit = most, now;
+        bool dead;
+
+        look.slot = nic_scan(t, turn, &next);
+        dead = look.nrules && nic_dead(t);
+        if (dead)
+            nic_die(t);
+        else if (look.slot != NIC_NONE)
+            return look;
+        if (dead)
+            next = NIC_NEVER;
+        look.slot = NIC_NONE;
+        if (closed && !closing) { /* pairs with the publish in call_end; look once more behind it */
+            closing = read_in_gpu(t->grid.closing);
+            continue;
+        }
+        if (closing || next != NIC_NEVER || (idle++ & 15) == 0) {
+            now = clock_ns();
+            if (closing) {
+                if (next == NIC_NEVER)
+                    return look;
+                closed_ns = closed_ns ? closed_ns : now;
+                limit = nic_limit(t, closing, closed_ns);
+            }
+            if (now >= limit)
+                return look;
+        }
+        pause_lane(SWL_PAUSE("software NIC: no work", static_cast<int>(t->index), 0),
+                   next < limit ? next : limit);
+    }
+}
