@@ -39,9 +39,13 @@ struct wait_at {
     uint32_t kind, role, channel, peer;
 };
 
+/* Most looks find nothing and need no acquire; what came with the poison is acquired when it is there. */
 SWL_DEV bool watch_poisoned(const struct swl_watch *w)
 {
-    return swl_poison_gen(read_from_peer(w->poison)) >= w->gen;
+    if (swl_poison_gen(peek_from_peer(w->poison)) < w->gen)
+        return false;
+    (void)read_from_peer(w->poison);
+    return true;
 }
 
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison

@@ -270,11 +270,20 @@ SWL_DEV uint64_t nic_add(uint64_t *p, uint64_t v, SIMT_WHERE)
         return __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
-SWL_DEV uint64_t nic_cas(uint64_t *p, uint64_t expect, uint64_t desired)
+SWL_DEV uint64_t nic_max(uint64_t *p, uint64_t v)
+{
+    uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+
+    simt_dev_point();
+    while (old < v &&
+           !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return old;
+}
+SWL_DEV uint64_t nic_take(uint64_t *p, uint64_t v)
 {
     simt_dev_point();
-    __atomic_compare_exchange_n(p, &expect, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    return expect;
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 template <class T> SWL_DEV void nic_publish(T *p, simt_value<T> v, SIMT_WHERE)
 {

@@ -473,7 +473,8 @@ PTX_LOAD(peek_doorbell, "relaxed.sys.global", ptx_global)
 PTX_ATOMIC(nic_add, "relaxed.sys.global", "add", "u", ptx_global)
 
 /* The time up to which a wire is taken; orders nothing. */
-PTX_CAS(nic_cas, "relaxed.sys.global", ptx_global)
+PTX_ATOMIC(nic_max, "relaxed.sys.global", "max", "u", ptx_global)
+PTX_ATOMIC(nic_take, "relaxed.sys.global", "add", "u", ptx_global)
 
 /* Last word of a completion: releases the words before it. */
 PTX_STORE(nic_publish, "release.sys.global", ptx_global)

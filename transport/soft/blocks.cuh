@@ -10,7 +10,7 @@
  *
  * Order: read_doorbell (pairs with ring_doorbell) in the leader's lane 0, warp_sync, the team's barrier;
  * payload; the team's barrier; one order_before_publish(SYS) by lane 0 for the whole batch, its adds
- * (pair with read_from_nic at the peer), another fence only before an add to another word; completion
+ * (pair with read_from_nic at the peer), another fence only before an add to another word (nic_order); completion
  * released at GPU scope (pairs with read_completion: the poster is of this GPU). WRITEs land in any
  * order, also before earlier adds. */
 #pragma once
@@ -20,59 +20,72 @@
 #define NIC_ALONE_BYTES 4096u /* the leader places batches up to this size without its team */
 #define NIC_HEADER      64u   /* bytes of a message on the wire beside its payload */
 
+/* Messages on their way: time on the wire up to and with each lane's; of lane 0: when the first bit
+ * arrives, and when the wire to the peer is free. */
+struct nic_flight {
+    uint64_t wire_ns, first_ns, taken_ns;
+};
+
 /* A batch of fetched entries. */
 struct nic_batch {
     uint32_t n;
     bool quick;     /* nothing else is under way: done when this visit ends */
+    bool timed;     /* by link model or faults */
     uint64_t bytes; /* of its WRITEs */
+    struct nic_flight flight;
 };
 
 /* ---- a batch; all lanes of the leader ---- */
 
-/* Take `wire` ns of a wire from `from` on; returns when they begin. */
+/* Take `wire` ns of a wire from `from` on; returns when they begin. Until somebody uses that time, the
+ * round trip to the wire's owner goes on beside the rest. */
 SWL_DEV uint64_t nic_take_wire(uint64_t *taken, uint64_t from, uint64_t wire)
 {
-    uint64_t old = peek_doorbell(taken);
-
-    for (;;) {
-        const uint64_t begin = old > from ? old : from;
-        const uint64_t seen = nic_cas(taken, old, begin + wire);
-
-        if (seen == old)
-            return begin;
-        old = seen;
-    }
+    (void)nic_max(taken, from);
+    return nic_take(taken, wire);
 }
 
-/* When the message of each lane < n has arrived, by the link model and the faults. */
-SWL_DEV uint64_t nic_arrival(const struct nic_team *t, struct soft_qp *qp, uint64_t delay_ns,
-                             uint64_t bytes)
+/* The messages of a batch leave; `bytes` of each lane's on the wire. By the link model and the faults. */
+SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_look *look,
+                                     const struct soft_qp *qp, uint64_t bytes)
 {
     struct soft_port *port = t->port;
     const uint64_t rate = t->ns_per_mib;
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    uint64_t sum = bytes * rate >> 20;
-    uint64_t at = 0, total;
+    struct nic_flight f = {bytes * rate >> 20, 0, 0};
+    uint64_t total;
 
     for (int step = 1; step < 32; step *= 2) {
-        const uint64_t other = warp_shfl_up(sum, step);
+        const uint64_t other = warp_shfl_up(f.wire_ns, step);
 
-        sum += lane >= static_cast<uint32_t>(step) ? other : 0;
+        f.wire_ns += lane >= static_cast<uint32_t>(step) ? other : 0;
     }
-    total = warp_shfl(sum, 31);
+    total = warp_shfl(f.wire_ns, 31);
     if (lane == 0) {
-        at = swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link,
-                                   clock_ns() + delay_ns);
+        f.first_ns = clock_ns() + look->delay_ns;
+        if (look->nrules)
+            f.first_ns =
+                swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
         if (rate)
-            at = swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link,
-                                       nic_take_wire(&port->egress_ns, at, total));
-        at += t->latency_ns;
+            f.first_ns = nic_take_wire(&port->egress_ns, f.first_ns, total);
+        if (rate && look->nrules)
+            f.first_ns =
+                swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
+        f.first_ns += t->latency_ns;
         if (rate)
-            at = nic_take_wire(&qp->far_live->ingress_ns, at, total);
-        if (at < qp->order_ns)
-            at = qp->order_ns;
+            f.taken_ns = nic_take_wire(&qp->far_live->ingress_ns, f.first_ns, total);
     }
-    return warp_shfl(at, 0) + sum;
+    return f;
+}
+
+/* When the message of each lane has arrived. */
+SWL_DEV uint64_t nic_arrival(const struct soft_qp *qp, const struct nic_flight *f)
+{
+    uint64_t at = f->first_ns > f->taken_ns ? f->first_ns : f->taken_ns; /* of lane 0 */
+
+    if (at < qp->order_ns)
+        at = qp->order_ns;
+    return warp_shfl(at, 0) + f->wire_ns;
 }
 
 /* The entry of each lane < n: everything that can be known. Sets all of *d but its time. */
@@ -140,14 +153,13 @@ SWL_DEV uint64_t nic_deal(const struct nic_team *t, uint32_t writes, const struc
 
 /* Fetch what the doorbell covers, at most an entry a lane, and deal its WRITEs. Lane l has entry l of
  * the batch in *d. */
-SWL_DEV struct nic_batch nic_fetch(const struct nic_team *t, const struct nic_look *look,
+SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *look,
                                    struct soft_qp *qp, struct soft_due *d)
 {
-    bool timed = t->ns_per_mib || t->latency_ns || look->delay_ns || look->nrules;
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->fetched, left = qp->end - first;
     uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed, writes;
-    struct nic_batch batch = {0, false, 0};
+    struct nic_batch batch = {};
 
     if (qp->state != SWL_NIC_QP_READY || qp->fail_index != NIC_NEVER)
         n = 0;
@@ -157,22 +169,17 @@ SWL_DEV struct nic_batch nic_fetch(const struct nic_team *t, const struct nic_lo
     failed = warp_ballot(lane < n && d->syndrome != 0);
     if (failed)
         n = static_cast<uint32_t>(first_bit(failed)) + 1;
-    d->time_ns = 0;
-    if (timed)
-        d->time_ns = nic_arrival(t, qp, look->delay_ns,
-                                 lane < n ? NIC_HEADER + (d->syndrome ? 0 : d->bytes) : 0);
-    if (lane < n && d->syndrome == SWL_SYNDROME_RETRY)
-        d->time_ns += t->port->faults.retry_ns;
     batch.n = n;
-    batch.quick = !timed && !failed && qp->completed == first;
-    if (lane < n && !batch.quick)
-        qp->due[(first + lane) & ((1ull << qp->depth_log2) - 1)] = *d;
+    batch.timed = t->ns_per_mib || t->latency_ns || look->delay_ns || look->nrules;
+    batch.quick = !batch.timed && !failed && qp->completed == first;
+    if (batch.timed)
+        batch.flight =
+            nic_depart(t, look, qp, lane < n ? NIC_HEADER + (d->syndrome ? 0 : d->bytes) : 0);
     writes = warp_ballot(lane < n && !d->syndrome && d->opcode == SWL_WQE_WRITE);
     batch.bytes = nic_deal(t, writes, d);
     warp_sync(); /* all lanes have read the state */
-    if (lane == n - 1 && timed)
-        qp->order_ns = d->time_ns;
     if (lane == 0) {
+        t->ordered = NIC_UNORDERED;
         qp->fetched = first + n;
         qp->entry_count += n;
         if (failed)
@@ -185,8 +192,34 @@ SWL_DEV struct nic_batch nic_fetch(const struct nic_team *t, const struct nic_lo
     return batch;
 }
 
+/* The payload of a batch that does not end with this visit has been placed: when is it due? */
+SWL_DEV void nic_land(const struct nic_team *t, struct soft_qp *qp, const struct nic_batch *batch,
+                      struct soft_due *d)
+{
+    const uint32_t lane = static_cast<uint32_t>(lane_id());
+    const uint64_t first = qp->fetched - batch->n;
+
+    d->time_ns = batch->timed ? nic_arrival(qp, &batch->flight) : 0;
+    if (d->syndrome == SWL_SYNDROME_RETRY)
+        d->time_ns += t->port->faults.retry_ns;
+    warp_sync();
+    if (lane < batch->n)
+        qp->due[(first + lane) & ((1ull << qp->depth_log2) - 1)] = *d;
+    if (lane == batch->n - 1 && batch->timed)
+        qp->order_ns = d->time_ns;
+    warp_sync();
+}
+
+/* Payload and adds that were executed before the next add, of lane 0; pairs with read_from_nic. */
+SWL_DEV void nic_order(struct nic_team *t)
+{
+    order_before_publish(SWL_SCOPE_SYS);
+    t->ordered = 0;
+}
+
 /* The adds of the lanes in `run`, all to one word, at once. */
-SWL_DEV void nic_add_run(struct soft_qp *qp, const struct soft_due *d, uint32_t run, bool fence)
+SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct soft_due *d,
+                         uint32_t run)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const bool mine = run >> lane & 1;
@@ -201,10 +234,10 @@ SWL_DEV void nic_add_run(struct soft_qp *qp, const struct soft_due *d, uint32_t 
         sum += value;
     }
     if (lane == 0) {
-        /* payload and earlier adds of this queue before this one; pairs with read_from_nic */
-        if (fence)
-            order_before_publish(SWL_SCOPE_SYS);
+        if (t->ordered != 0 && t->ordered != far)
+            nic_order(t);
         old = nic_add(reinterpret_cast<uint64_t *>(far), sum);
+        t->ordered = far;
         qp->stats.adds += static_cast<uint32_t>(count_bits(run));
     }
     old = warp_shfl(old, 0);
@@ -213,10 +246,9 @@ SWL_DEV void nic_add_run(struct soft_qp *qp, const struct soft_due *d, uint32_t 
 }
 
 /* Adds and READs of the lanes in `turns`, in their order. Everything earlier has been placed. */
-SWL_DEV void nic_turns(struct soft_qp *qp, const struct soft_due *d, uint32_t turns)
+SWL_DEV void nic_turns(struct nic_team *t, struct soft_qp *qp, const struct soft_due *d,
+                       uint32_t turns)
 {
-    uint64_t ordered = 0; /* the word whose next add needs no fence */
-
     while (turns) {
         const int turn = first_bit(turns);
         const uint64_t far = warp_shfl(reinterpret_cast<uint64_t>(d->far), turn);
@@ -226,16 +258,16 @@ SWL_DEV void nic_turns(struct soft_qp *qp, const struct soft_due *d, uint32_t tu
                 reinterpret_cast<uint8_t *>(warp_shfl(reinterpret_cast<uint64_t>(d->near), turn)),
                 reinterpret_cast<const uint8_t *>(far), warp_shfl(d->bytes, turn),
                 static_cast<uint32_t>(lane_id()), 32);
+            if (lane_id() == 0)
+                t->ordered = NIC_UNORDERED;
             warp_sync();
-            ordered = 0;
             turns &= turns - 1;
         } else {
             const uint32_t other = turns & warp_ballot(d->opcode != SWL_WQE_FETCH_ADD ||
                                                        reinterpret_cast<uint64_t>(d->far) != far);
             const uint32_t run = turns & ((other & (0u - other)) - 1);
 
-            nic_add_run(qp, d, run, far != ordered);
-            ordered = far;
+            nic_add_run(t, qp, d, run);
             turns &= ~run;
         }
     }
@@ -251,7 +283,8 @@ SWL_DEV uint32_t nic_due(bool there, uint64_t time_ns, uint64_t now, uint32_t n)
 }
 
 /* Execute what is due; *d holds the `fresh` newest entries, which were fetched just now. */
-SWL_DEV void nic_execute(struct soft_qp *qp, struct soft_due *d, uint32_t fresh, uint64_t now)
+SWL_DEV void nic_execute(struct nic_team *t, struct soft_qp *qp, struct soft_due *d, uint32_t fresh,
+                         uint64_t now)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->executed, left = qp->fetched - first;
@@ -260,7 +293,7 @@ SWL_DEV void nic_execute(struct soft_qp *qp, struct soft_due *d, uint32_t fresh,
     if (lane < n && left != fresh) /* older entries come first */
         *d = qp->due[(first + lane) & ((1ull << qp->depth_log2) - 1)];
     n = nic_due(lane < n, d->time_ns, now, n);
-    nic_turns(qp, d,
+    nic_turns(t, qp, d,
               warp_ballot(lane < n && !d->syndrome &&
                           (d->opcode == SWL_WQE_FETCH_ADD || d->opcode == SWL_WQE_READ)));
     if (lane == 0)
@@ -331,7 +364,7 @@ SWL_DEV void nic_team_sync(int barrier, uint32_t warps)
     named_sync(barrier, static_cast<int>(32 * warps));
 }
 
-SWL_DEV void nic_visit(const struct nic_team *t, const struct nic_look *look)
+SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
 {
     struct soft_qp *qp = nic_qp(t, look->slot);
     struct soft_due d = {};
@@ -350,9 +383,14 @@ SWL_DEV void nic_visit(const struct nic_team *t, const struct nic_look *look)
         nic_place(t->board, 0, 1);
         warp_sync();
     }
+    if (batch.n && !batch.quick) {
+        if (lane_id() == 0)
+            nic_order(t); /* before its adds are due */
+        nic_land(t, qp, &batch, &d);
+    }
     now = batch.quick ? 0 : warp_shfl(clock_ns(), 0); /* what is quick has no times */
     if (qp->state == SWL_NIC_QP_READY) {
-        nic_execute(qp, &d, batch.n, now);
+        nic_execute(t, qp, &d, batch.n, now);
         nic_finish(t, qp, now, batch.quick, d);
     }
     if (lane_id() == 0) {
@@ -366,7 +404,7 @@ SWL_DEV void nic_visit(const struct nic_team *t, const struct nic_look *look)
 
 /* ---- teams ---- */
 
-SWL_DEV void nic_lead(const struct nic_team *t)
+SWL_DEV void nic_lead(struct nic_team *t)
 {
     uint32_t turn = 0;
 
@@ -423,6 +461,7 @@ SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port, struc
         t->count = count;
         t->warps = static_cast<uint32_t>(warp_count()) / teams;
         t->barrier = static_cast<int>(mine) + 1;
+        t->ordered = NIC_UNORDERED;
     }
     warp_sync();
     nic_keep_all(t);

@@ -34,6 +34,8 @@ struct nic_room {
     uint32_t bytes;
 };
 
+#define NIC_UNORDERED (~0ull)
+
 /* A region that was looked up. */
 struct nic_known {
     const struct soft_port *port; /* whose; NULL = nothing yet */
@@ -53,7 +55,7 @@ struct nic_team {
     uint32_t index, count;           /* of all teams of the grid */
     uint32_t warps;                  /* of the team */
     int barrier;
-    uint64_t pad;
+    uint64_t ordered; /* the word to which an add needs no fence, 0 = any, NIC_UNORDERED = none */
 };
 
 /* The room of a team; queue pairs lie behind it. */

@@ -60,26 +60,34 @@ SOFT_FN uint8_t *soft_reach(Mem mem, const struct soft_port *port, uint32_t key,
     return soft_within(r, port->pd, address, bytes, access);
 }
 
-/* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's value. */
-template <class Mem> SOFT_FN bool soft_recorded(Mem mem, const struct soft_qp *qp, uint64_t end)
+SOFT_FN const uint32_t *soft_record(const struct soft_qp *qp)
 {
-    const uint32_t record = swl_be32(mem.word(qp->dbr + SWL_DBR_SEND));
+    return qp->dbr + SWL_DBR_SEND;
+}
+
+/* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's value. */
+SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end)
+{
+    const uint32_t record = swl_be32(word);
 
     return record <= 0xffffu && ((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2;
 }
 
-/* New producer index after a doorbell; false = it makes no sense (nothing is taken). The record is stored
- * first, but nothing orders the two stores of a GPU: it may land a moment later. */
+/* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: a look at
+ * the record. It is stored first, but nothing orders the two stores of a GPU: it may land a moment later. */
 template <class Mem>
-SOFT_FN bool soft_accept(Mem mem, const struct soft_qp *qp, uint64_t doorbell, uint64_t *end_p)
+SOFT_FN bool soft_accept(Mem mem, const struct soft_qp *qp, uint64_t doorbell, uint32_t record,
+                         uint64_t *end_p)
 {
     uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
 
     if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > 1ull << qp->depth_log2)
         return false;
-    for (uint32_t looks = 0; !soft_recorded(mem, qp, end); looks++)
+    for (uint32_t looks = 0; !soft_recorded(qp, record, end); looks++) {
         if (!mem.look_again(looks))
             return false;
+        record = mem.word(soft_record(qp));
+    }
     *end_p = end;
     return true;
 }
