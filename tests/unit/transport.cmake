@@ -2,14 +2,19 @@
 swl_test(wqe_test SOURCES wqe_test.cc LABELS unit)
 swl_test(soft_faults_test SOURCES soft_faults_test.cc ${PROJECT_SOURCE_DIR}/transport/soft/faults.c
          LABELS unit)
+set(verbs "${PROJECT_SOURCE_DIR}/transport/verbs")
+set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
+swl_test(verbs_load_test SOURCES verbs_load_test.cc ${verbs}/load.c LIBS ${CMAKE_DL_LIBS} LABELS unit)
 
-# The bytes of wqe.h against the structs of libibverbs-dev; the header alone, no library.
+# Our bytes and declarations against the structs of libibverbs-dev; the headers alone, no library.
 find_path(SWL_MLX5DV_DIR infiniband/mlx5dv.h)
 if(SWL_MLX5DV_DIR)
     swl_test(wqe_mlx5dv_test SOURCES wqe_mlx5dv_test.cc LABELS unit mlx5dv)
+    swl_test(verbs_abi_test SOURCES verbs_abi_test.cc LABELS unit mlx5dv)
     target_include_directories(wqe_mlx5dv_test SYSTEM PRIVATE ${SWL_MLX5DV_DIR})
+    target_include_directories(verbs_abi_test SYSTEM PRIVATE ${SWL_MLX5DV_DIR})
 elseif("$ENV{CI}" STREQUAL true)
     message(FATAL_ERROR "infiniband/mlx5dv.h is missing (package libibverbs-dev)")
 else()
-    message(STATUS "not built: wqe_mlx5dv_test (infiniband/mlx5dv.h, package libibverbs-dev)")
+    message(STATUS "not built: wqe_mlx5dv_test, verbs_abi_test (infiniband/mlx5dv.h, package libibverbs-dev)")
 endif()
