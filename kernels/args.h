@@ -93,6 +93,9 @@ struct swl_device_group {
     uint64_t fingerprint;
     uint32_t trap; /* overflow sets bit 1 */
 };
+static_assert(sizeof(struct swl_device_group) <= SWL_GROUP_BYTES &&
+                  sizeof(struct swl_device_group) % 8 == 0,
+              "picture of block.h; copied in words");
 
 /* Warps of a channel: role r has count[r][0] warps on the odd block and count[r][1] on the even
  * one; with one SM both halves share a block. */

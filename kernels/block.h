@@ -9,6 +9,7 @@
 #include "kernels/layout.h"
 
 #define SWL_COMMON_BYTES  512u  /* struct block_common of call.cuh fits */
+#define SWL_GROUP_BYTES   1024u /* struct swl_device_group of args.h fits */
 #define SWL_RING_WORDS    4u    /* u64 per ring, for the source half and for the gateway half */
 #define SWL_SCRATCH_BYTES 1408u /* struct warp_scratch of select.cuh fits */
 #define SWL_LINK_BYTES    80u   /* struct link_state of row_writer.cuh fits */
@@ -25,6 +26,7 @@ struct swl_block_shape {
 
 struct swl_block { /* byte offsets in dynamic shared memory */
     uint32_t common;
+    uint32_t group;     /* struct swl_device_group, in the same kernels as links */
     uint32_t out_words; /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t in_words;  /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t places;    /* u32 [nplaces] */
@@ -41,6 +43,7 @@ SWL_HD struct swl_block swl_block_of(const struct swl_block_shape *s)
     uint64_t at = 0;
 
     b.common = (uint32_t)swl_take(&at, SWL_COMMON_BYTES);
+    b.group = (uint32_t)swl_take(&at, s->nlinks ? SWL_GROUP_BYTES : 0);
     b.out_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
     b.in_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
     b.places = (uint32_t)swl_take(&at, 4ull * s->nplaces);

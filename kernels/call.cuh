@@ -188,11 +188,12 @@ SWL_DEV void advance_positions(const struct swl_device_group *g)
         g->now.recv[i] = g->next.recv[i];
 }
 
-SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_watch *w)
+SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_watch *w,
+                            bool given_up)
 {
     struct swl_state *s = g->state;
 
-    if (watch_given_up(w)) {
+    if (given_up) {
         const struct wait_at at = {SWL_FAULT_POISON, SWL_WARP_EPILOGUE, 0,
                                    swl_poison_missing(read_from_peer(w->poison))};
 
@@ -211,6 +212,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
 {
     struct block_common *c = block_common_of();
     struct swl_state *s = g->state;
+    bool given_up = false; /* of warp 0 */
 
     block_sync();
     if (first_thread()) { /* acq_rel: the last block sees all that the others did */
@@ -221,17 +223,16 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     block_sync();
     if (!c->last)
         return false;
-    /* poison may arrive at this moment: one answer for the warp */
+    /* poison may arrive at this moment: one answer for all that follows */
     if (warp_id() == 0) {
-        if (warp_any(watch_given_up(&c->watch)))
+        given_up = warp_any(watch_given_up(&c->watch));
+        if (given_up)
             tell_everybody(g, &c->watch);
         warp_sync(); /* all lanes have looked before the first one clears the bits */
     }
     advance_positions(g);
     if (first_thread()) {
-        const uint32_t closing = watch_given_up(&c->watch) ? 2 : 1;
-
-        publish_errors(g, &c->watch);
+        publish_errors(g, &c->watch, given_up);
         if (c->watch.op == SWL_OP_UPDATE)
             s->epoch++;
         else
@@ -243,7 +244,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
         s->received = s->served = s->gathered = 0;
         /* releases the last doorbells, poison included; pairs with the acquire in nic_next */
         if (g->net.nic_blocks)
-            publish_in_gpu(&s->nic_closing, closing);
+            publish_in_gpu(&s->nic_closing, given_up ? 2u : 1u);
     }
     return true;
 }

@@ -11,14 +11,29 @@
 #include "kernels/kernels.h"
 #include "kernels/nic.cuh"
 
-SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *a)
+/* All threads: the group's description into the block, where acquires do not push it out of a cache. */
+SWL_DEV const struct swl_device_group *group_into_block(const struct swl_dispatch_args *a)
+{
+    const uint32_t at = swl_block_of(&a->block).group;
+    const uint64_t *from = (const uint64_t *)a->group;
+    uint64_t *to = (uint64_t *)((char *)block_shared() + at);
+
+    for (uint32_t i = (uint32_t)(warp_id() * 32 + lane_id()); i < sizeof(*a->group) / 8;
+         i += (uint32_t)warp_count() * 32)
+        to[i] = from[i];
+    block_sync();
+    return (const struct swl_device_group *)to;
+}
+
+SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *a,
+                                                const struct swl_device_group *g)
 {
     struct dispatch_block b;
     char *shared = (char *)block_shared();
     uint64_t *out, *in;
 
     b.a = a;
-    b.g = a->group;
+    b.g = g;
     b.common = block_common_of();
     b.h = handle_view_of(b.g, a->handle, a->topk);
     b.shared = swl_block_of(&a->block);
@@ -33,14 +48,19 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     return b;
 }
 
-/* Warp 0: words of the block's rings, places of the ranks. A block barrier follows. */
-SWL_DEV void tables_begin(const struct dispatch_block *b)
+/* Last warp, before call_begin: places of the ranks. */
+SWL_DEV void places_begin(const struct dispatch_block *b)
 {
-    const uint32_t c = b->g->shape.nchannels;
     uint32_t *place = (uint32_t *)((char *)block_shared() + b->shared.places);
 
     for (uint32_t r = lane_id(); r < b->g->shape.nranks; r += 32)
         place[r] = b->g->rank_place[r];
+}
+
+/* Warp 0: words of the block's rings. A block barrier follows. */
+SWL_DEV void rings_begin(const struct dispatch_block *b)
+{
+    const uint32_t c = b->g->shape.nchannels;
 
     for (uint32_t r = lane_id(); r < b->a->block.nrings; r += 32) {
         const uint32_t y = b->channel + r * c;
@@ -112,19 +132,25 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     if (nic_role(args.group, SWL_OP_DISPATCH))
         return;
 
-    const struct dispatch_block b = dispatch_block_of(&args);
+    const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args));
     const struct warp_job job = warp_job_of(&args.roles);
+    const bool checks = first_thread(), fits = !checks || handle_fits(b.g, &b.h, args.ntokens);
     struct copier copier;
 
     copier_init(&copier, &b.shared, &args.block);
+    if (warp_id() == warp_count() - 1)
+        places_begin(&b);
     if (call_begin(b.g, SWL_OP_DISPATCH)) {
-        if (block_id() == 0 && warp_id() == 0)
-            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
-            tables_begin(&b);
-        if (first_thread() && !handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
+            rings_begin(&b);
+        if (!fits) {
+            handle_refuse(b.g, &b.h, args.ntokens, &b.common->watch);
             b.common->go = 0;
+        }
         block_sync();
+        /* by the last warp, a receiver: writers wait for nothing here */
+        if (block_id() == 0 && warp_id() == warp_count() - 1)
+            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (b.common->go)
             dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared));
         /* no load or store may outlive the block's shared memory */

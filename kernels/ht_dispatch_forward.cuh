@@ -122,6 +122,7 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
     struct slot_claim claim;
     uint32_t turn = index, r;
 
+    row_write_prepare(rw);
     if (!await_entries(b->g, rw->w, rw->at))
         return;
     row_write_begin(rw);

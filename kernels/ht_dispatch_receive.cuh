@@ -7,7 +7,8 @@
  *           complete before the head is released
  * Progress: waits for nobody but the writers
  * Ends:     rows of this call == rows that the handle promises. Counting over all rings is right,
- *           since no row of a later call can be here before this rank's next entry word
+ *           since no row of a later call can be here before this rank's next entry word. Rows count when
+ *           they are taken: whoever takes them has them in the tensor when the kernel ends
  *
  * The lanes of a receiver share out its rings, `span` lanes each; every ring with news gives up to
  * SWL_RECEIVE_MAX records a pass. */
@@ -32,7 +33,6 @@ struct receiver { /* equal in all lanes, but for the lane's ring */
     char *slots;
     uint64_t from, to; /* positions taken in this pass */
     uint64_t told;     /* position that the writer knows */
-    uint32_t taken;    /* records taken by this lane that state->received does not count yet */
 };
 
 SWL_DEV void write_index(const struct swl_dispatch_args *a, uint64_t place, int64_t value)
@@ -225,6 +225,8 @@ SWL_DEV int receive_pass(struct receiver *rc)
     if (!receive_look(rc))
         return 0;
     warp_sync(); /* what a ring's lanes acquired is every lane's */
+    if (leads && rc->to > rc->from)
+        tally_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
     /* each lane of a ring takes records of its own */
     for (uint64_t at = rc->from + ((uint32_t)lane_id() & (rc->span - 1)); ok && at < rc->to;
          at += rc->span)
@@ -232,24 +234,19 @@ SWL_DEV int receive_pass(struct receiver *rc)
     if (!warp_all(ok) || !receive_rows(rc))
         return -1;
     warp_sync(); /* every lane has read its part of the slots */
-    rc->taken += leads ? (uint32_t)(rc->to - rc->from) : 0;
     rc->from = rc->to;
     rc->settled = false;
     receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
     return 1;
 }
 
-/* All lanes, with nothing to do: return all credit, count what was taken. */
+/* All lanes, with nothing to do: return all credit. */
 SWL_DEV void receive_settle(struct receiver *rc)
 {
     if (rc->settled)
         return;
     rc->settled = true;
     receive_credit(rc, 1);
-    bulk_wait<0>(); /* rows are in the tensor before they count */
-    if (rc->taken)
-        add_in_gpu(&rc->b->g->state->received, rc->taken);
-    rc->taken = 0;
     warp_sync();
 }
 
@@ -277,7 +274,6 @@ SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copie
     rc.rows_in_slots = false;
     rc.slots = g->window;
     rc.from = rc.to = rc.told = 0;
-    rc.taken = 0;
     rc.settled = true;
     return rc;
 }
@@ -314,7 +310,7 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
         if (moved)
             continue;
         receive_settle(&rc);
-        have = warp_shfl(lane_id() == 0 ? read_in_gpu(&g->state->received) : 0u, 0);
+        have = warp_shfl(lane_id() == 0 ? peek_in_gpu(&g->state->received) : 0u, 0);
         if (have >= want)
             return;
         if (!warp_all(wait_again(&b->common->watch, at, want, have,

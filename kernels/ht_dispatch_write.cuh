@@ -130,6 +130,7 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
     write_first_row(&walk, &batch, &row);
     if (row.src) /* the row may pass while its destinations are not open yet */
         row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
+    row_write_prepare(rw);
     if (!await_entries(g, rw->w, rw->at))
         return;
     row_write_begin(rw);

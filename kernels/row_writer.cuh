@@ -71,21 +71,32 @@ SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
     return word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
 }
 
-/* All lanes, after await_entries: the links of this call. */
-SWL_DEV void row_write_begin(struct row_writer *rw)
+/* All lanes, before await_entries: what says nothing about the peers' tensors. */
+SWL_DEV void row_write_prepare(struct row_writer *rw)
 {
     const struct swl_device_group *g = rw->g;
     const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
     const uint64_t ring_bytes = (uint64_t)g->shape.link_slots * swl_link_slot_bytes(&g->shape);
+
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
+        struct link_state *l = &rw->link[gpu];
+
+        l->sent = l->marked = l->published = g->link_sent[gpu * g->shape.nwriters + rw->q];
+        l->freed = l->sent; /* a ring is empty between calls: its rank's entry word says so */
+        l->ring = g->peer_window[gpu] + g->at.link_ring + mine * ring_bytes;
+    }
+}
+
+/* All lanes, after await_entries: the links of this call. */
+SWL_DEV void row_write_begin(struct row_writer *rw)
+{
+    const struct swl_device_group *g = rw->g;
     bool slots_carry_rows = false;
 
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
         const struct swl_entry *e = entry_of(g, gpu, rw->w->call);
         struct link_state *l = &rw->link[gpu];
 
-        l->sent = l->marked = l->published = g->link_sent[gpu * g->shape.nwriters + rw->q];
-        l->freed = link_head(rw, gpu);
-        l->ring = g->peer_window[gpu] + g->at.link_ring + mine * ring_bytes;
         l->nrows = e->rows;
         l->rows = 0;
         if (gpu == g->shape.local)
@@ -96,7 +107,7 @@ SWL_DEV void row_write_begin(struct row_writer *rw)
         l->stride = l->rows ? swl_record_bytes(&g->shape) : swl_link_slot_bytes(&g->shape);
         slots_carry_rows = slots_carry_rows || !l->rows;
     }
-    order_before_bulk_load(); /* slots whose head was acquired are overwritten by bulk stores */
+    order_before_bulk_load(); /* the slots of earlier calls are overwritten by bulk stores */
     rw->cadence = warp_any(slots_carry_rows) ? g->shape.link_slots : swl_record_slots(&g->shape);
     rw->cadence = swl_min_u32(rw->cadence / 4 > 0 ? rw->cadence / 4 : 1, SWL_CADENCE_MAX);
     rw->unmarked = rw->marked = rw->mark_piece = 0;

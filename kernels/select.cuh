@@ -43,19 +43,35 @@ SWL_DEV struct handle_view handle_view_of(const struct swl_device_group *g, cons
     return h;
 }
 
-/* One thread per block. Bytes of another group, layout, K or T fail the call on all ranks. */
+/* Are these the bytes of this group, layout, K and T? */
+SWL_DEV bool handle_fits(const struct swl_device_group *g, const struct handle_view *h,
+                         uint32_t tokens)
+{
+    const struct swl_handle_head head = *h->head; /* all of it at once */
+
+    return head.magic == SWL_HANDLE_MAGIC && head.format == SWL_HANDLE_FORMAT &&
+           head.fingerprint == g->fingerprint && head.topk == h->topk && head.complete == 1 &&
+           head.tokens == tokens;
+}
+
+/* One thread per block: other bytes fail the call on all ranks. */
+SWL_DEV void handle_refuse(const struct swl_device_group *g, const struct handle_view *h,
+                           uint32_t tokens, const struct swl_watch *w)
+{
+    const struct wait_at at = {SWL_FAULT_HANDLE, SWL_WARP_PROLOGUE, 0, g->shape.rank};
+
+    watch_fault(w, at, tokens, h->head->tokens, SWL_ASYNC_BAD_HANDLE);
+}
+
+/* One thread per block. */
 SWL_DEV bool handle_check(const struct swl_device_group *g, const struct handle_view *h,
                           uint32_t tokens, const struct swl_watch *w)
 {
-    const struct swl_handle_head *head = h->head;
-    const struct wait_at at = {SWL_FAULT_HANDLE, SWL_WARP_PROLOGUE, 0, g->shape.rank};
+    const bool fits = handle_fits(g, h, tokens);
 
-    if (head->magic == SWL_HANDLE_MAGIC && head->format == SWL_HANDLE_FORMAT &&
-        head->fingerprint == g->fingerprint && head->topk == h->topk && head->complete == 1 &&
-        head->tokens == tokens)
-        return true;
-    watch_fault(w, at, tokens, head->tokens, SWL_ASYNC_BAD_HANDLE);
-    return false;
+    if (!fits)
+        handle_refuse(g, h, tokens, w);
+    return fits;
 }
 
 #define SWL_KEY_NONE 0xffffffffu

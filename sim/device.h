@@ -194,6 +194,17 @@ SWL_DEV T simt_cas(T *p, T expect, T desired, enum swl_scope scope, const char *
 SIMT_WORDS(block, SWL_SCOPE_BLOCK)
 SIMT_WORDS(gpu, SWL_SCOPE_GPU)
 
+template <class T> SWL_DEV T peek_in_gpu(const T *p, SIMT_WHERE)
+{
+    return simt_peek(p, file, line);
+}
+template <class T> SWL_DEV T tally_in_gpu(T *p, simt_value<T> v, SIMT_WHERE)
+{
+    simt_dev_point();
+    simt_dev_write(p, SWL_SCOPE_GPU, SIMT_STORE_PUBLISH, file, line);
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+
 template <class T> SWL_DEV T read_from_peer(const T *p, SIMT_WHERE)
 {
     return simt_read(p, SWL_SCOPE_SYS, file, line);

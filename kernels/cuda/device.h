@@ -198,9 +198,12 @@ PTX_ATOMIC(or_in_block, "acq_rel.cta", "or", "b", ptx_generic)
 PTX_ATOMIC(and_in_block, "acq_rel.cta", "and", "b", ptx_generic)
 PTX_CAS(cas_in_block, "acq_rel.cta", ptx_generic)
 
-/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu. */
+/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu; peek and tally are relaxed, for counts
+ * that say nothing about other memory. */
 PTX_LOAD(read_in_gpu, "acquire.gpu.global", ptx_global)
+PTX_LOAD(peek_in_gpu, "relaxed.gpu.global", ptx_global)
 PTX_STORE(publish_in_gpu, "release.gpu.global", ptx_global)
+PTX_ATOMIC(tally_in_gpu, "relaxed.gpu.global", "add", "u", ptx_global)
 PTX_ATOMIC(add_in_gpu, "acq_rel.gpu.global", "add", "u", ptx_global)
 PTX_ATOMIC(or_in_gpu, "acq_rel.gpu.global", "or", "b", ptx_global)
 PTX_ATOMIC(and_in_gpu, "acq_rel.gpu.global", "and", "b", ptx_global)

@@ -96,32 +96,33 @@ template <typename T> SWL_DEV void every_atomic(T *w, uint64_t *old)
     old[9] = cas_in_gpu(w + 9, T(99), T(88));
     old[10] = add_to_peer(w + 10, T(7));
     old[11] = nic_add(w + 11, T(9));
+    old[12] = tally_in_gpu(w + 12, T(3)) + peek_in_gpu(w + 12) - 15;
 }
 
 SWL_KERNEL void word_kernel(struct word_args a)
 {
     if (lane_id() == 0) {
         every_atomic(a.narrow, a.old);
-        every_atomic(a.wide, a.old + 12);
+        every_atomic(a.wide, a.old + 13);
     }
 }
 
 TEST_F(OnGpu, AtomicsReturnTheOldValueAndStoreTheNew)
 {
-    std::vector<uint32_t> narrow(12);
-    std::vector<uint64_t> wide(12);
+    std::vector<uint32_t> narrow(13);
+    std::vector<uint64_t> wide(13);
 
-    for (uint32_t i = 0; i < 12; i++)
+    for (uint32_t i = 0; i < 13; i++)
         narrow[i] = static_cast<uint32_t>(wide[i] = i);
-    const word_args a = {upload(narrow), upload(wide), zeroed<uint64_t>(24)};
+    const word_args a = {upload(narrow), upload(wide), zeroed<uint64_t>(26)};
     run(word_kernel, a, 1, 32);
-    const auto old = download(a.old, 24);
-    const auto n = download(a.narrow, 12);
-    const auto w = download(a.wide, 12);
-    const uint64_t after[12] = {5, 7, 2, 33, 4, 10, 14, 6, 88, 9, 17, 20};
-    for (uint32_t i = 0; i < 12; i++) {
+    const auto old = download(a.old, 26);
+    const auto n = download(a.narrow, 13);
+    const auto w = download(a.wide, 13);
+    const uint64_t after[13] = {5, 7, 2, 33, 4, 10, 14, 6, 88, 9, 17, 20, 15};
+    for (uint32_t i = 0; i < 13; i++) {
         EXPECT_EQ(old[i], i);
-        EXPECT_EQ(old[12 + i], i);
+        EXPECT_EQ(old[13 + i], i);
         EXPECT_EQ(n[i], after[i]);
         EXPECT_EQ(w[i], after[i]);
     }

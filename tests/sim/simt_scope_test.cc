@@ -185,10 +185,12 @@ TEST_F(SimtScope, WordPrimitivesReturnTheOldValue)
                       got = {add_in_gpu(&word, 3u),      or_in_block(&word, 16u),
                              and_in_gpu(&word, 0x1cu),   cas_in_block(&word, 1u, 2u),
                              cas_in_gpu(&word, 24u, 9u), read_in_block(&word),
-                             add_to_peer(&wide, 2),      read_from_host(&wide)};
+                             add_to_peer(&wide, 2),      read_from_host(&wide),
+                             tally_in_gpu(&word, 4u),    peek_in_gpu(&word)};
                   }),
               0);
-    EXPECT_EQ(got, (std::vector<uint64_t>{5, 8, 24, 24, 24, 9, 1ull << 40, (1ull << 40) + 2}));
+    EXPECT_EQ(got,
+              (std::vector<uint64_t>{5, 8, 24, 24, 24, 9, 1ull << 40, (1ull << 40) + 2, 9, 13}));
 }
 
 TEST_F(SimtScope, NarrowFloatsRoundToNearestEven)
