@@ -80,7 +80,6 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
 
     for (int i = lane_id(); i < n; i += 32)
         *(struct vec16 *)&list->sel[i] = load_data((const struct vec16 *)slot + 1 + i);
-    order_before_bulk_store(); /* row_write stores the list in bulk */
     warp_sync();
     return n;
 }
@@ -102,7 +101,7 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
     n = forward_read(b, slot, claim->ring, rw->list);
     if (n < 0)
         return false;
-    list = row_list_of(rw->list, {(uint32_t)n, 1, 0});
+    list = row_list_of(rw, {(uint32_t)n, 1, 0});
     if (n == 0)
         copier_drain(rw->copier, rw->w, rw->at);
     else if (!row_write(rw, &list, 0, &row, &none))

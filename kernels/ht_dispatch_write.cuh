@@ -136,7 +136,7 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
     row_write_begin(rw);
     while (batch.kept) {
         const struct row_list list =
-            row_list_of(rw->list, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
+            row_list_of(rw, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
         const struct write_batch after = walk_next(&walk);
 
         for (uint32_t rows = list.entries.rows; rows; rows &= rows - 1) {

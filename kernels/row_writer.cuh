@@ -8,7 +8,7 @@
  * arrival signal in both cases.
  *
  * All that leaves for a destination is stored in bulk, the record before the row, in the group of the
- * row's first piece. A release at system scope waits for the warp's own plain stores on their way to
+ * row's first piece. Records lie ready beside the list of a batch, in memory of the warp. A release at system scope waits for the warp's own plain stores on their way to
  * peers, which takes microseconds on a busy link; so there are none but the tails.
  *
  * Tails are published late and for several rows at once: every `cadence` rows a mark is set, and
@@ -25,7 +25,6 @@
 #define SWL_CADENCE_MAX 8u /* rows */
 
 struct link_state {          /* of one destination; in shared memory, this warp's alone */
-    struct vec16 head;       /* struct swl_record of the present row */
     uint64_t sent;           /* next position */
     uint64_t marked;         /* positions before it were stored before the mark */
     uint64_t published;      /* as the destination knows it */
@@ -187,9 +186,30 @@ struct row_list {
     uint64_t heads; /* bit i: a run begins at entry i */
 };
 
-/* All lanes. */
-SWL_DEV struct row_list row_list_of(const struct warp_scratch *s, struct select_list entries)
+/* Selections of the run that begins at entry `first`. */
+SWL_DEV uint32_t run_length(const struct row_list *list, uint32_t first)
 {
+    const uint64_t rest = list->heads >> first >> 1;
+
+    return rest ? (uint32_t)first_bit(rest) + 1 : list->entries.n - first;
+}
+
+/* All lanes: the records of the runs that begin at entries `from` to `from` + 31. */
+SWL_DEV void row_list_heads(const struct row_writer *rw, const struct row_list *list, uint32_t from)
+{
+    const uint32_t lane = (uint32_t)lane_id();
+
+    if (list->heads >> from >> lane & 1)
+        rw->list->head[lane] = {rw->gen_call, rw->list->sel[from + lane].row,
+                                run_length(list, from + lane)};
+    order_before_bulk_store(); /* this lane's part of the list, and its record */
+    warp_sync();
+}
+
+/* All lanes, after a warp_sync behind the list. */
+SWL_DEV struct row_list row_list_of(const struct row_writer *rw, struct select_list entries)
+{
+    const struct warp_scratch *s = rw->list;
     const uint32_t i = (uint32_t)lane_id(), k = i + 32;
     struct row_list l = {entries, 0};
     const uint32_t of_before = warp_shfl_up(entries.of, 1);
@@ -198,6 +218,7 @@ SWL_DEV struct row_list row_list_of(const struct warp_scratch *s, struct select_
         i < entries.n && (i == 0 || entries.of != of_before || s->sel[i].gpu != s->sel[i - 1].gpu));
     if (entries.n > 32)
         l.heads |= (uint64_t)warp_ballot(k < entries.n && s->sel[k].gpu != s->sel[k - 1].gpu) << 32;
+    row_list_heads(rw, &l, 0);
     return l;
 }
 
@@ -225,10 +246,7 @@ SWL_DEV char *row_write_record(const struct row_writer *rw, struct link_state *l
     const struct swl_selection *sel = rw->list->sel + first;
     char *slot = l->ring + (uint32_t)(l->sent++ & (l->nslots - 1)) * l->stride;
 
-    l->head =
-        (struct vec16){{(uint32_t)rw->gen_call, (uint32_t)(rw->gen_call >> 32), sel->row, count}};
-    order_before_bulk_store(); /* the head; the list's writers have done the same */
-    bulk_store(slot, &l->head, sizeof(struct swl_record));
+    bulk_store(slot, &rw->list->head[first & 31], sizeof(struct swl_record));
     bulk_store(slot + sizeof(struct swl_record), sel, count * (uint32_t)sizeof(*sel));
     if (!l->rows)
         return slot + rw->row_at;
@@ -261,12 +279,8 @@ SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, 
         if (!warp_all(ok))
             return false;
     }
-    if (mine) {
-        const uint64_t rest = list->heads >> first >> 1;
-
-        *dst_p = row_write_record(rw, l, first,
-                                  rest ? (uint32_t)first_bit(rest) + 1 : list->entries.n - first);
-    }
+    if (mine)
+        *dst_p = row_write_record(rw, l, first, run_length(list, first));
     return true;
 }
 
@@ -285,8 +299,12 @@ SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint3
         struct copy_row ahead = {last ? next->src : 0, 0};
         char *dst;
 
-        if (first > 0)
+        if (first > 0) {
             row_copy_begin(rw->copier, row, row->src, rw->row_bytes);
+            bulk_wait_read<0>();
+            warp_sync(); /* the records before have been read */
+            row_list_heads(rw, list, first);
+        }
         if (!row_write_open(rw, list, first + lane,
                             (list->heads >> first >> lane & 1) &&
                                 (first == 32 || list->entries.of == r),
@@ -295,8 +313,8 @@ SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint3
             return false;
         next->begun = ahead.begun;
     }
-    if (rw->row_bytes <= rw->copier->piece_bytes)
-        bulk_wait_read<0>(); /* one piece: the list and the heads may not have been read yet */
+    if (rw->row_bytes <= rw->copier->piece_bytes && !(list->entries.rows >> r >> 1))
+        bulk_wait_read<0>(); /* the last row, one piece: the list may not have been read yet */
     warp_sync();
     row_write_mark(rw);
     return true;

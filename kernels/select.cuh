@@ -77,7 +77,10 @@ SWL_DEV bool handle_check(const struct swl_device_group *g, const struct handle_
 #define SWL_KEY_NONE 0xffffffffu
 
 struct warp_scratch { /* in shared memory; one warp at a time */
-    uint32_t key[SWL_TOPK_MAX];
+    union {
+        uint32_t key[SWL_TOPK_MAX]; /* while it is sorted */
+        struct swl_record head[32]; /* of the row writers: records, by their first selection */
+    };
     struct swl_selection sel[SWL_TOPK_MAX];
 };
 static_assert(sizeof(struct warp_scratch) <= SWL_SCRATCH_BYTES, "picture of block.h");
@@ -219,7 +222,6 @@ SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct
                    s->key[0], s->row[0], s->weight[0], d->k, list);
     if (h->topk > 32)
         select_put(h, list->key, 0, s->key[1], s->row[1], s->weight[1], d->k + 32, list);
-    order_before_bulk_store(); /* row writers store the list in bulk */
     warp_sync();
     return l;
 }
