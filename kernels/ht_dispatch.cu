@@ -75,7 +75,6 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
 {
     const struct swl_roles *roles = &b->a->roles;
     const uint32_t nforward = role_warps(roles, SWL_D_FORWARD);
-    const uint32_t per_channel = nforward + role_warps(roles, SWL_D_WRITE);
     const bool forwards = job->role == SWL_D_FORWARD;
     struct row_writer rw;
 
@@ -86,7 +85,8 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.link = link_states_of(&b->shared, b->g->shape.max_local);
     rw.own_rows = b->a->out_tokens;
     rw.gen_call = b->common->gen_call;
-    rw.q = job->channel * per_channel + (forwards ? job->index : nforward + job->index);
+    /* receivers share the rings out by this number: those of one kind of writer lie side by side */
+    rw.q = (forwards ? job->index : nforward + job->index) * b->g->shape.nchannels + job->channel;
     rw.row_bytes = b->a->row_bytes;
     rw.row_at = swl_link_row_at(b->a->topk);
     rw.cadence = rw.unmarked = rw.marked = rw.mark_piece = 0; /* row_write_begin */

@@ -141,6 +141,8 @@ struct drain {
     uint32_t leaders; /* lanes whose rings are still to come */
     int lane;         /* of the present ring */
     uint64_t at, to;
+    struct copy_row row; /* the present one, begun; src NULL: none is left */
+    char *dst;           /* its place in the caller's tensor */
 };
 
 /* All lanes: the next row within the caller's tensor and its place there; src NULL: none is left. */
@@ -171,31 +173,37 @@ SWL_DEV char *drain_next(const struct receiver *rc, struct drain *d, struct copy
     }
 }
 
-/* All lanes: copy the rows of this pass out of their slots. On true they have been loaded. */
-SWL_DEV bool receive_rows(const struct receiver *rc)
+/* All lanes: begin to copy the rows of this pass out of their slots. */
+SWL_DEV void drain_begin(const struct receiver *rc, struct drain *d)
+{
+    const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
+
+    *d = (struct drain){0, 0, 0, 0, {0, 0}, 0};
+    d->leaders = warp_ballot(leads && rc->rows_in_slots && rc->to > rc->from);
+    if (!d->leaders)
+        return;
+    if (lane_id() == 0)
+        order_before_bulk_load(); /* after the acquire of the tails: a peer wrote the slots */
+    d->dst = drain_next(rc, d, &d->row);
+    if (d->row.src)
+        row_copy_begin(rc->copier, &d->row, d->row.src, rc->b->a->row_bytes);
+}
+
+/* All lanes: copy the rest. On true they have been loaded. */
+SWL_DEV bool drain_end(const struct receiver *rc, struct drain *d)
 {
     const struct dispatch_block *b = rc->b;
     const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_RECEIVER, SWL_NO_PEER);
-    const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
-    struct drain d = {0, 0, 0, 0};
-    struct copy_row row, next;
-    char *dst, *next_dst;
+    struct copy_row next;
+    char *next_dst;
 
-    d.leaders = warp_ballot(leads && rc->rows_in_slots && rc->to > rc->from);
-    if (!d.leaders)
-        return true;
-    if (lane_id() == 0)
-        order_before_bulk_load(); /* after the acquire of the tails: a peer wrote the slots */
-    dst = drain_next(rc, &d, &row);
-    if (row.src)
-        row_copy_begin(rc->copier, &row, row.src, b->a->row_bytes);
-    while (row.src) {
-        next_dst = drain_next(rc, &d, &next);
-        if (!row_copy_end(rc->copier, &row, &next, b->a->row_bytes, lane_id() == 0 ? dst : 0,
+    while (d->row.src) {
+        next_dst = drain_next(rc, d, &next);
+        if (!row_copy_end(rc->copier, &d->row, &next, b->a->row_bytes, lane_id() == 0 ? d->dst : 0,
                           &b->common->watch, at))
             return false;
-        row = next;
-        dst = next_dst;
+        d->row = next;
+        d->dst = next_dst;
     }
     return true;
 }
@@ -220,6 +228,7 @@ SWL_DEV void receive_credit(struct receiver *rc, uint32_t least)
 SWL_DEV int receive_pass(struct receiver *rc)
 {
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
+    struct drain d;
     bool ok = true;
 
     if (!receive_look(rc))
@@ -227,11 +236,12 @@ SWL_DEV int receive_pass(struct receiver *rc)
     warp_sync(); /* what a ring's lanes acquired is every lane's */
     if (leads && rc->to > rc->from)
         tally_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
+    drain_begin(rc, &d); /* meanwhile the rest of the records */
     /* each lane of a ring takes records of its own */
     for (uint64_t at = rc->from + ((uint32_t)lane_id() & (rc->span - 1)); ok && at < rc->to;
          at += rc->span)
         ok = receive_record(rc, at);
-    if (!warp_all(ok) || !receive_rows(rc))
+    if (!warp_all(ok) || !drain_end(rc, &d))
         return -1;
     warp_sync(); /* every lane has read its part of the slots */
     rc->from = rc->to;
