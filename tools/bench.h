@@ -135,6 +135,7 @@ struct bench_rank {
     cudaStream_t stream;
     cudaEvent_t begin, end; /* around a timed call */
     void *word;             /* of the barrier */
+    int gate;               /* not 0: open */
     int nbarriers;          /* of this step so far */
     bool comm_failed;       /* the communicator is of no use any more */
     int nslots;

@@ -11,6 +11,7 @@
 
 #include <swimlane.h>
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -283,26 +284,51 @@ static bool elapsed_us(struct bench_rank *r, double *us_p)
 
 typedef ncclResult_t (*call_fn)(struct bench_rank *, struct bench_slot *);
 
+/* Runs on a thread of CUDA's. */
+static void gate_pass(void *open)
+{
+    const double limit = host_now_us() + 1e6;
+
+    while (!__atomic_load_n((int *)open, __ATOMIC_ACQUIRE) && host_now_us() < limit)
+        sched_yield();
+}
+
+/* The stream stops here until gate_open: what a timed call is made of has been enqueued then, and the
+ * events see no time of the host. Not where the barrier or the ranks' delays are the host's own. */
+static bool gate_close(struct bench_rank *r)
+{
+    __atomic_store_n(&r->gate, 0, __ATOMIC_RELEASE);
+    return SWL_EMULATED || swl_comm_is_standin() || r->o->delay_us ||
+           cudaLaunchHostFunc(r->stream, gate_pass, &r->gate) == cudaSuccess;
+}
+
+static void gate_open(struct bench_rank *r)
+{
+    __atomic_store_n(&r->gate, 1, __ATOMIC_RELEASE);
+}
+
 /* One library call; timed between barriers unless pipelined. */
 static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_operation operation,
                  struct bench_sample *sample)
 {
     static const call_fn calls[] = {call_update, call_dispatch, call_combine};
     const bool timed = !r->o->pipelined;
-
     const double wall = host_now_us();
+    bool ok = true, called = false;
 
-    if (timed && (!barrier(r) || cudaEventRecord(r->begin, r->stream) != cudaSuccess))
-        return false;
-    hold_back(r, slot->step, (int)operation);
-    if (calls[operation](r, slot) != ncclSuccess) {
-        bench_complain(r, "step %d: %s", slot->step, swimlaneLastError());
-        return false;
+    if (timed)
+        ok = gate_close(r) && barrier(r) && cudaEventRecord(r->begin, r->stream) == cudaSuccess;
+    if (ok) {
+        hold_back(r, slot->step, (int)operation);
+        called = calls[operation](r, slot) == ncclSuccess;
+        if (!called)
+            bench_complain(r, "step %d: %s", slot->step, swimlaneLastError());
     }
     if (!timed)
-        return true;
-    if (cudaEventRecord(r->end, r->stream) != cudaSuccess || !waited(r) ||
-        !elapsed_us(r, &sample->device_us[operation]))
+        return called;
+    ok = called && cudaEventRecord(r->end, r->stream) == cudaSuccess;
+    gate_open(r);
+    if (!ok || !waited(r) || !elapsed_us(r, &sample->device_us[operation]))
         return false;
     sample->host_us[operation] = host_now_us() - wall;
     return true;
