@@ -34,6 +34,13 @@ struct swl_nic {
     const struct swl_nic_ops *ops;
 };
 
+/* Settings of RDMA hardware as the user gave them: the SWIMLANE_IB_ variables. */
+struct swl_nic_ib {
+    const char *hca;             /* syntax of NCCL_IB_HCA; NULL or "" = any */
+    int32_t gid_index, sl, tc;   /* -1 = not set */
+    uint32_t timeout, retry_cnt; /* 0 = not set */
+};
+
 struct swl_nic_config {
     uint32_t rank;
     int device;
@@ -45,6 +52,7 @@ struct swl_nic_config {
     const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
     uint32_t soft_executor;          /* enum swl_soft_executor */
     uint32_t gpu_blocks;             /* blocks of every calling kernel that will run the NIC */
+    const struct swl_nic_ib *ib;     /* NULL = nothing set */
 };
 
 struct swl_nic_caps {
