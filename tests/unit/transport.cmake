@@ -7,6 +7,8 @@ set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
 swl_test(verbs_load_test SOURCES verbs_load_test.cc ${verbs}/load.c LIBS ${CMAKE_DL_LIBS} LABELS unit)
 swl_test(mlx5_commands_test SOURCES mlx5_commands_test.cc ${mlx5}/commands.c LABELS unit)
 swl_test(mlx5_path_test SOURCES mlx5_path_test.cc ${mlx5}/path.c LIBS swl_place LABELS unit)
+swl_test(mlx5_reach_test SOURCES mlx5_reach_test.cc LABELS unit)
+swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/port.c LABELS unit)
 
 # Our bytes and declarations against the structs of libibverbs-dev; the headers alone, no library.
 find_path(SWL_MLX5DV_DIR infiniband/mlx5dv.h)
