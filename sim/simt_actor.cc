@@ -53,6 +53,15 @@ void enter(Worker *k, Lane *l)
     k->stats.switches++;
     time_step(k, 32);
     k->hash = (k->hash ^ name) * 0x100000001B3ull;
+    if (l->id < 31) { /* most likely the next one */
+        const Lane *n = l + 1;
+
+        __builtin_prefetch(n->fiber.sp);
+        __builtin_prefetch(static_cast<const char *>(n->fiber.sp) + 64);
+        __builtin_prefetch(&n->value);
+        if (l->id < 30)
+            __builtin_prefetch(n + 1);
+    }
 }
 
 void task_main(void)

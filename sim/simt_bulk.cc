@@ -387,11 +387,15 @@ void simt_dev_bulk(void *dst, const void *src, uint32_t bytes, mbarrier *barrier
     k->bulk_tail = &op->next;
 }
 
+/* Most lanes of a warp commit and wait in step with the few that store. A group without stores behind
+ * groups that are all complete changes no answer, so it is not counted. */
 void simt_dev_bulk_commit(void)
 {
     Lane *l = static_cast<Lane *>(worker_self()->now);
-    LaneBulk *g = lane_bulk(l);
+    LaneBulk *g = l->bulk;
 
+    if (!g || (g->committed == g->done && !g->writing[g->committed % kBulkGroups]))
+        return;
     simt_dev_point();
     g->committed++;
     group_advance(g);
@@ -403,7 +407,10 @@ void simt_dev_bulk_commit(void)
 void simt_dev_bulk_wait(int left, bool reads_only, const char *file, int line)
 {
     Lane *l = static_cast<Lane *>(worker_self()->now);
-    LaneBulk *g = lane_bulk(l);
+    LaneBulk *g = l->bulk;
+
+    if (!g)
+        return;
     const uint64_t *word = reads_only ? &g->read_done : &g->done;
     struct swl_pause why = {reads_only ? "bulk store has not read its source"
                                        : "bulk store is not complete",
