@@ -18,9 +18,10 @@ struct copier {
     char *stage;      /* shared: [nstages][piece_bytes] */
     mbarrier *loaded; /* shared: [nstages] */
     uint32_t piece_bytes, nstages;
+    uint32_t behind;           /* pieces whose stores may still read when the next load starts */
     uint32_t issued;           /* pieces whose load was started; lane 0's is the true one */
     uint32_t stored;           /* pieces whose stores were committed */
-    uint32_t freed;            /* pieces whose stage is free again */
+    uint32_t freed;            /* pieces whose stage is free again; wraps below 0 at first */
     uint32_t issue_at;         /* stage of the next load; lane 0's is the true one */
     uint32_t store_at, parity; /* stage and phase of the next piece to be stored */
 };
@@ -41,6 +42,7 @@ SWL_DEV void copier_init(struct copier *c, const struct swl_block *b,
 
     c->nstages = warp < shape->ncopiers ? shape->nstages : 0;
     c->piece_bytes = shape->piece_bytes;
+    c->behind = c->nstages > 3 ? 2 : 1;
     c->stage = shared + b->stages + warp * shape->nstages * shape->piece_bytes;
     c->loaded = (mbarrier *)(shared + b->barriers) + warp * shape->nstages;
     c->issued = c->stored = c->freed = 0;
@@ -86,7 +88,7 @@ SWL_DEV bool await_piece(const struct copier *c, const struct swl_watch *w, stru
 /* Lane 0: start loads of the row while it has pieces and stages are free. */
 SWL_DEV void copy_ahead(struct copier *c, struct copy_row *row, uint32_t bytes)
 {
-    while (row->begun < bytes && c->issued - c->freed < c->nstages) {
+    while (row->begun < bytes && (int32_t)(c->issued - c->freed) < (int32_t)c->nstages) {
         const uint32_t n = swl_min_u32(bytes - row->begun, c->piece_bytes);
         mbarrier *loaded = &c->loaded[c->issue_at];
 
@@ -121,10 +123,13 @@ SWL_DEV bool row_copy_end(struct copier *c, struct copy_row *row, struct copy_ro
             bulk_store(dst + from, c->stage + c->store_at * c->piece_bytes,
                        swl_min_u32(bytes - from, c->piece_bytes));
         bulk_commit();
-        c->freed = c->stored;
         copier_step(c);
-        bulk_wait_read<1>(); /* of this lane: all pieces but the newest have left their stages */
-        warp_sync();         /* ... of all lanes */
+        if (c->behind > 1) /* of this lane: older pieces have left their stages */
+            bulk_wait_read<2>();
+        else
+            bulk_wait_read<1>();
+        c->freed = c->stored - c->behind;
+        warp_sync(); /* ... of all lanes */
         if (lane_id() == 0) {
             copy_ahead(c, row, bytes);
             if (next->src)

@@ -313,8 +313,9 @@ SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint3
             return false;
         next->begun = ahead.begun;
     }
-    if (rw->row_bytes <= rw->copier->piece_bytes && !(list->entries.rows >> r >> 1))
-        bulk_wait_read<0>(); /* the last row, one piece: the list may not have been read yet */
+    if (rw->row_bytes <= rw->copier->behind * rw->copier->piece_bytes &&
+        !(list->entries.rows >> r >> 1))
+        bulk_wait_read<0>(); /* the last row, few pieces: the list may not have been read yet */
     warp_sync();
     row_write_mark(rw);
     return true;

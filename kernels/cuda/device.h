@@ -12,9 +12,10 @@
 
 #include "kernels/device_common.h"
 
-#define SWL_DEV    __device__ __forceinline__
-#define SWL_ROLE   __device__ __forceinline__
-#define SWL_KERNEL extern "C" __global__
+#define SWL_DEV  __device__ __forceinline__
+#define SWL_ROLE __device__ __forceinline__
+/* One block an SM, of 512 threads at most (src/plan.c): 128 registers for each. */
+#define SWL_KERNEL extern "C" __global__ __launch_bounds__(512, 1)
 
 /* Defines <name>_desc, which kernels/kernels.h declares. */
 #define SWL_KERNEL_DESC(name, kernel, args)                                                        \
