@@ -12,7 +12,8 @@
 #define SWL_GROUP_BYTES   1024u /* struct swl_device_group of args.h fits */
 #define SWL_RING_WORDS    4u    /* u64 per ring, for the source half and for the gateway half */
 #define SWL_SCRATCH_BYTES 1536u /* struct warp_scratch of select.cuh fits */
-#define SWL_LINK_BYTES    64u   /* struct link_state of row_writer.cuh fits */
+#define SWL_LINK_BYTES    40u   /* struct link_state of row_writer.cuh */
+#define SWL_TARGET_BYTES  32u   /* struct link_target of row_writer.cuh fits */
 #define SWL_STAGES_MAX    4u
 #define SWL_PIECE_MAX     16384u
 
@@ -32,6 +33,7 @@ struct swl_block { /* byte offsets in dynamic shared memory */
     uint32_t places;    /* u32 [nplaces] */
     uint32_t scratch;   /* [nwarps] of SWL_SCRATCH_BYTES */
     uint32_t links;     /* [nwarps][nlinks] of SWL_LINK_BYTES */
+    uint32_t targets;   /* [nlinks] of SWL_TARGET_BYTES */
     uint32_t barriers;  /* mbarrier [ncopiers][nstages] */
     uint32_t stages;    /* [ncopiers][nstages][piece_bytes] */
     uint32_t bytes;
@@ -49,6 +51,7 @@ SWL_HD struct swl_block swl_block_of(const struct swl_block_shape *s)
     b.places = (uint32_t)swl_take(&at, 4ull * s->nplaces);
     b.scratch = (uint32_t)swl_take(&at, (uint64_t)SWL_SCRATCH_BYTES * s->nwarps);
     b.links = (uint32_t)swl_take(&at, (uint64_t)SWL_LINK_BYTES * s->nwarps * s->nlinks);
+    b.targets = (uint32_t)swl_take(&at, (uint64_t)SWL_TARGET_BYTES * s->nlinks);
     b.barriers = (uint32_t)swl_take(&at, 8ull * s->nstages * s->ncopiers);
     b.stages = (uint32_t)swl_take(&at, (uint64_t)s->nstages * s->piece_bytes * s->ncopiers);
     b.bytes = (uint32_t)swl_take(&at, 0);

@@ -83,6 +83,7 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.copier = copier;
     rw.list = list;
     rw.link = link_states_of(&b->shared, b->g->shape.max_local);
+    rw.target = link_targets_of(&b->shared);
     rw.own_rows = b->a->out_tokens;
     rw.gen_call = b->common->gen_call;
     /* receivers share the rings out by this number: those of one kind of writer lie side by side */
@@ -93,6 +94,23 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.at = dispatch_at(b, SWL_FAULT_STAGE, forwards ? SWL_WARP_FORWARDER : SWL_WARP_WRITER,
                         SWL_NO_PEER);
     return rw;
+}
+
+/* The last warp, a receiver: the peers hear that this rank's tensor is open (block 0), and the writers of
+ * the block when those of the peers are. */
+SWL_DEV void links_begin(const struct dispatch_block *b)
+{
+    const struct wait_at at = dispatch_at(b, SWL_FAULT_ENTRY, SWL_WARP_WRITER, SWL_NO_PEER);
+    bool ok;
+
+    if (block_id() == 0)
+        entry_post(b->g, &b->a->entry, b->common->gen, b->common->call);
+    ok = await_entries(b->g, &b->common->watch, at);
+    if (ok)
+        link_targets_open(b->g, &b->common->watch, b->a->out_tokens, link_targets_of(&b->shared));
+    if (lane_id() == 0)
+        b->common->links_open = ok;
+    named_sync(SWL_LINKS_BARRIER, links_threads(&b->a->roles));
 }
 
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
@@ -148,9 +166,8 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
             b.common->go = 0;
         }
         block_sync();
-        /* by the last warp, a receiver: writers wait for nothing here */
-        if (block_id() == 0 && warp_id() == warp_count() - 1)
-            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
+        if (b.common->go && warp_id() == warp_count() - 1)
+            links_begin(&b);
         if (b.common->go)
             dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared));
         /* no load or store may outlive the block's shared memory */

@@ -122,7 +122,7 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
     uint32_t turn = index, r;
 
     row_write_prepare(rw);
-    if (!await_entries(b->g, rw->w, rw->at))
+    if (!links_await(b))
         return;
     row_write_begin(rw);
     while (nrings && claim_take(from, nrings, turn++, &r, &claim.position) > 0) {

@@ -122,23 +122,26 @@ SWL_DEV void write_first_row(const struct write_walk *k, const struct write_batc
 SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_writer *rw,
                                 uint32_t index, uint32_t nwriters)
 {
-    const struct swl_device_group *g = b->g;
     struct write_walk walk = write_walk_of(b, index, nwriters);
     struct write_batch batch = walk_next(&walk);
     struct copy_row row, next;
+    bool open = false;
 
     write_first_row(&walk, &batch, &row);
     if (row.src) /* the row may pass while its destinations are not open yet */
         row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
     row_write_prepare(rw);
-    if (!await_entries(g, rw->w, rw->at))
-        return;
-    row_write_begin(rw);
-    while (batch.kept) {
+    do { /* once at least: all writers of the block meet when the links are open */
         const struct row_list list =
             row_list_of(rw, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
         const struct write_batch after = walk_next(&walk);
 
+        if (!open) {
+            if (!links_await(b))
+                return;
+            row_write_begin(rw);
+            open = true;
+        }
         for (uint32_t rows = list.entries.rows; rows; rows &= rows - 1) {
             const uint32_t rest = rows & (rows - 1);
 
@@ -151,6 +154,6 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
             row = next;
         }
         batch = after;
-    }
+    } while (batch.kept);
     row_write_end(rw);
 }

@@ -24,26 +24,30 @@
 #define SWL_LAG         4u /* pieces */
 #define SWL_CADENCE_MAX 8u /* rows */
 
-struct link_state {          /* of one destination; in shared memory, this warp's alone */
-    uint64_t sent;           /* next position */
-    uint64_t marked;         /* positions before it were stored before the mark */
-    uint64_t published;      /* as the destination knows it */
-    uint64_t freed;          /* credit as last seen */
-    char *rows;              /* row 0 of the destination's tensor; NULL: rows travel in slots */
-    char *ring;              /* this warp's ring there */
-    uint32_t nrows;          /* of the destination's tensor */
-    uint32_t nslots, stride; /* a power of two; bytes */
-    uint32_t pad;
+struct link_state {     /* of one destination; in shared memory, this warp's alone */
+    uint64_t sent;      /* next position */
+    uint64_t marked;    /* positions before it were stored before the mark */
+    uint64_t published; /* as the destination knows it */
+    uint64_t freed;     /* credit as last seen */
+    char *ring;         /* this warp's ring there */
 };
-static_assert(sizeof(struct link_state) <= SWL_LINK_BYTES, "picture of block.h");
+static_assert(sizeof(struct link_state) == SWL_LINK_BYTES, "picture of block.h");
+
+struct link_target {         /* a destination, to all writers of the block */
+    char *rows;              /* row 0 of its tensor; NULL: rows travel in slots */
+    uint32_t nrows;          /* of the tensor */
+    uint32_t nslots, stride; /* of a ring there: a power of two; bytes */
+};
+static_assert(sizeof(struct link_target) <= SWL_TARGET_BYTES, "picture of block.h");
 
 struct row_writer {
     const struct swl_device_group *g;
     const struct swl_watch *w;
     struct copier *copier;
-    struct warp_scratch *list; /* sel[n], sorted by gpu */
-    struct link_state *link;   /* [nlocal] */
-    char *own_rows;            /* this rank's own tensor */
+    struct warp_scratch *list;        /* sel[n], sorted by gpu */
+    struct link_state *link;          /* [nlocal] */
+    const struct link_target *target; /* [nlocal] */
+    char *own_rows;                   /* this rank's own tensor */
     uint64_t gen_call;
     uint32_t q; /* number of this link writer */
     uint32_t row_bytes;
@@ -62,6 +66,11 @@ SWL_DEV struct link_state *link_states_of(const struct swl_block *b, uint32_t nl
     return (struct link_state *)(all + (uint32_t)warp_id() * nlinks * SWL_LINK_BYTES);
 }
 
+SWL_DEV struct link_target *link_targets_of(const struct swl_block *b)
+{
+    return (struct link_target *)((char *)block_shared() + b->targets);
+}
+
 SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
@@ -70,7 +79,28 @@ SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
     return word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
 }
 
-/* All lanes, before await_entries: what says nothing about the peers' tensors. */
+/* All lanes of one warp, after await_entries: where the rows of this call go. */
+SWL_DEV void link_targets_open(const struct swl_device_group *g, const struct swl_watch *w,
+                               char *own_rows, struct link_target *target)
+{
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
+        const struct swl_entry *e = entry_of(g, gpu, w->call);
+        struct link_target t = {0, e->rows, g->shape.link_slots, swl_link_slot_bytes(&g->shape)};
+
+        if (gpu == g->shape.local)
+            t.rows = own_rows;
+        else if (e->direct)
+            t.rows = g->memory[e->memory * g->shape.nlocal + gpu] + e->offset;
+        if (t.rows) {
+            t.nslots = swl_record_slots(&g->shape);
+            t.stride = swl_record_bytes(&g->shape);
+        }
+        target[gpu] = t;
+    }
+    warp_sync();
+}
+
+/* All lanes, before the targets are open: what says nothing about the peers' tensors. */
 SWL_DEV void row_write_prepare(struct row_writer *rw)
 {
     const struct swl_device_group *g = rw->g;
@@ -86,26 +116,14 @@ SWL_DEV void row_write_prepare(struct row_writer *rw)
     }
 }
 
-/* All lanes, after await_entries: the links of this call. */
+/* All lanes, when the targets are open. */
 SWL_DEV void row_write_begin(struct row_writer *rw)
 {
     const struct swl_device_group *g = rw->g;
     bool slots_carry_rows = false;
 
-    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
-        const struct swl_entry *e = entry_of(g, gpu, rw->w->call);
-        struct link_state *l = &rw->link[gpu];
-
-        l->nrows = e->rows;
-        l->rows = 0;
-        if (gpu == g->shape.local)
-            l->rows = rw->own_rows;
-        else if (e->direct)
-            l->rows = g->memory[e->memory * g->shape.nlocal + gpu] + e->offset;
-        l->nslots = l->rows ? swl_record_slots(&g->shape) : g->shape.link_slots;
-        l->stride = l->rows ? swl_record_bytes(&g->shape) : swl_link_slot_bytes(&g->shape);
-        slots_carry_rows = slots_carry_rows || !l->rows;
-    }
+    for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32)
+        slots_carry_rows = slots_carry_rows || !rw->target[gpu].rows;
     order_before_bulk_load(); /* the slots of earlier calls are overwritten by bulk stores */
     rw->cadence = warp_any(slots_carry_rows) ? g->shape.link_slots : swl_record_slots(&g->shape);
     rw->cadence = swl_min_u32(rw->cadence / 4 > 0 ? rw->cadence / 4 : 1, SWL_CADENCE_MAX);
@@ -232,7 +250,7 @@ SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu)
     at.peer = g->local_rank[gpu];
     for (;;) {
         l->freed = link_head(rw, gpu);
-        if (l->sent - l->freed < l->nslots)
+        if (l->sent - l->freed < rw->target[gpu].nslots)
             return true;
         if (!wait_again(rw->w, at, l->sent, l->freed, SWL_PAUSE("link credit", at.peer, rw->q)))
             return false;
@@ -240,18 +258,20 @@ SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu)
 }
 
 /* Lane with a destination, which has credit: store the record; where the row goes, or NULL. */
-SWL_DEV char *row_write_record(const struct row_writer *rw, struct link_state *l, uint32_t first,
+SWL_DEV char *row_write_record(const struct row_writer *rw, uint32_t gpu, uint32_t first,
                                uint32_t count)
 {
     const struct swl_selection *sel = rw->list->sel + first;
-    char *slot = l->ring + (uint32_t)(l->sent++ & (l->nslots - 1)) * l->stride;
+    const struct link_target *t = &rw->target[gpu];
+    struct link_state *l = &rw->link[gpu];
+    char *slot = l->ring + (uint32_t)(l->sent++ & (t->nslots - 1)) * t->stride;
 
     bulk_store(slot, &rw->list->head[first & 31], sizeof(struct swl_record));
     bulk_store(slot + sizeof(struct swl_record), sel, count * (uint32_t)sizeof(*sel));
-    if (!l->rows)
+    if (!t->rows)
         return slot + rw->row_at;
-    if (sel->row < l->nrows) /* never beyond the caller's tensor */
-        return l->rows + (uint64_t)sel->row * rw->row_bytes;
+    if (sel->row < t->nrows) /* never beyond the caller's tensor */
+        return t->rows + (uint64_t)sel->row * rw->row_bytes;
     return 0;
 }
 
@@ -268,7 +288,7 @@ SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, 
     if (mine) {
         gpu = rw->list->sel[first].gpu;
         l = &rw->link[gpu];
-        ok = l->sent - l->freed < l->nslots;
+        ok = l->sent - l->freed < rw->target[gpu].nslots;
     }
     if (!warp_all(ok)) {
         row_write_flush(rw);
@@ -280,7 +300,7 @@ SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, 
             return false;
     }
     if (mine)
-        *dst_p = row_write_record(rw, l, first, run_length(list, first));
+        *dst_p = row_write_record(rw, gpu, first, run_length(list, first));
     return true;
 }
 
