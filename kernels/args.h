@@ -48,6 +48,7 @@ struct swl_state {
     uint32_t ticket, barrier;
     uint32_t claimed, async_bits; /* claimed: until the recovery; the bits: of the running kernel */
     uint32_t received, served, gathered, pad;
+    uint32_t turns[2]; /* taken by writers to peers, and to the own rank */
     /* 1, or 2 after a call that was given up: the other blocks have ended. Zeroed, with the ticket, by
      * the last of the NIC's blocks */
     uint32_t nic_closing, nic_ticket;

@@ -244,6 +244,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
         s->cleared = s->clears;
         s->ticket = s->barrier = 0;
         s->received = s->served = s->gathered = 0;
+        s->turns[0] = s->turns[1] = 0;
         /* releases the last doorbells, poison included; pairs with the acquire in nic_next */
         if (g->net.nic_blocks)
             publish_in_gpu(&s->nic_closing, given_up ? 2u : 1u);

@@ -6,18 +6,25 @@
  * Waits:    entry words, link credit       Signals: link tails -> ht_dispatch_receive there
  * Ends:     every listed token is written
  *
- * Tokens are taken a few at a time, as many as the warp has lanes for their selections. The list is read
- * three such batches ahead: numbers, then selections, then the first row are on their way while the
+ * Tokens are taken in turns of a few, as many as the warp has lanes for their selections; the last ones
+ * one by one. Warps take turns as they come: SMs differ by half in how fast they reach a peer. The list
+ * is read three turns ahead: numbers, then selections, then the first row are on their way while the
  * present batch is sorted and stored. */
 #pragma once
 
 #include "kernels/ht_dispatch.cuh"
 
+#define SWL_TURNS_OF_ONE 4u /* turns of one token for each writer, at the end */
+
 /* A writer's walk over the tokens listed for its node. */
 struct write_walk {
     const struct dispatch_block *b;
     const uint32_t *token; /* [tokens] */
-    uint32_t tokens, at, step;
+    uint32_t tokens;
+    uint32_t whole;  /* turns before this one are of deal.tokens tokens */
+    uint32_t first;  /* turns of all writers that nobody has to take */
+    uint32_t turn;   /* the next one; lane 0's */
+    uint32_t *turns; /* counts those taken of this part */
     enum select_part part;
     struct select_deal deal;
     uint32_t coming; /* this lane's token of the batch after that, SWL_NO_TOKEN = none */
@@ -42,14 +49,14 @@ SWL_DEV uint32_t self_writers(const struct swl_device_group *g, uint32_t nwriter
     return n > 0 ? n : 1;
 }
 
-/* All lanes: start loading the selections of the walk's next batch. */
-SWL_DEV void walk_load(struct write_walk *k)
+/* All lanes: start loading the numbers of this turn, and the selections of the turn before. */
+SWL_DEV void walk_load(struct write_walk *k, uint32_t turn)
 {
-    const uint32_t i = k->at + k->deal.r * k->step;
+    const uint32_t n = k->deal.tokens, ones = turn < k->whole ? 0 : turn - k->whole;
+    const uint32_t i = (turn - ones) * n + ones + k->deal.r;
 
     k->loaded = k->coming;
-    k->coming = k->deal.r < k->deal.tokens && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
-    k->at += k->deal.tokens * k->step;
+    k->coming = k->deal.r < (turn < k->whole ? n : 1) && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
     k->ahead =
         select_load(&k->b->h, &k->deal, k->loaded != SWL_NO_TOKEN, k->loaded, k->b->a->weights);
 }
@@ -59,14 +66,20 @@ SWL_DEV struct write_batch walk_next(struct write_walk *k)
 {
     const struct swl_device_group *g = k->b->g;
     struct write_batch batch;
+    uint32_t turn;
 
     do {
         batch.token = k->loaded;
         batch.sel = k->ahead;
         batch.kept = 0;
-        if (!warp_any(batch.token != SWL_NO_TOKEN))
+        turn = warp_shfl(k->turn, 0);
+        if (!warp_any(batch.token != SWL_NO_TOKEN)) {
+            batch.sel.key[0] = batch.sel.key[1] = SWL_KEY_NONE;
             break;
-        walk_load(k);
+        }
+        if (lane_id() == 0) /* passes until the next batch */
+            k->turn = k->first + tally_in_gpu(k->turns, 1u);
+        walk_load(k, turn);
         batch.kept = select_filter(&k->b->h, &batch.sel, g->shape.node, g->shape.local,
                                    SWL_ID_VALID, k->part);
     } while (!batch.kept);
@@ -80,6 +93,7 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
     const uint32_t list = out_rings(g);
     const uint32_t nself = self_writers(g, nwriters);
     struct write_walk k = {};
+    uint32_t ones;
 
     k.b = b;
     k.token = b->h.list + b->h.list_start[list];
@@ -91,11 +105,17 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
         nwriters = index < nself ? nself : nwriters - nself;
         index = index < nself ? index : index - nself;
     }
-    k.at = index * g->shape.nchannels + b->channel;
-    k.step = nwriters * g->shape.nchannels;
+    k.turns = &g->state->turns[k.part == SELECT_SELF];
+    nwriters *= g->shape.nchannels;
+    index = index * g->shape.nchannels + b->channel;
+    ones = SWL_TURNS_OF_ONE * nwriters;
+    k.whole = k.tokens > ones ? (k.tokens - ones) / k.deal.tokens : 0;
     k.coming = SWL_NO_TOKEN;
-    walk_load(&k);
-    walk_load(&k);
+    walk_load(&k, index);
+    walk_load(&k, nwriters + index);
+    k.first = 2 * nwriters;
+    if (lane_id() == 0)
+        k.turn = k.first + tally_in_gpu(k.turns, 1u);
     return k;
 }
 
