@@ -9,7 +9,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_plan_kernel *plan = &group->plan.dispatch;
     const struct swl_entry entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH);
-    const uint32_t direct = entry.direct; /* receivers copy no rows: no stages for them */
+    const uint32_t direct = entry.direct; /* receivers copy no rows */
     const struct swl_dispatch_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
@@ -27,7 +27,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .idx_bytes = call->out_ids.elem_bytes,
         .idx_base = call->global_ids ? group->info.rank * group->info.nlocal : 0,
         .entry = entry,
-        .roles = plan->roles,
+        .roles = direct ? group->plan.dispatch_direct : plan->roles,
         .block = group->plan.dispatch_block[direct],
     };
 

@@ -57,6 +57,8 @@ static const struct swl_roles combine_node_narrow = {
     .count = {[SWL_C_SUM] = {6, 6}, [SWL_C_SERVE] = {2, 2}},
 };
 
+#define SWL_DIRECT_WRITERS 6u
+
 static uint32_t warps_of(const struct swl_roles *roles, uint32_t role)
 {
     return (uint32_t)roles->count[role][0] + roles->count[role][1];
@@ -255,13 +257,26 @@ static uint32_t warps_before(const struct swl_roles *roles, uint32_t role)
     return block_warps(&before);
 }
 
-/* Receivers, the last warps of a block, copy rows only if the rank's own tensor is plain. */
+/* Where receivers copy no rows: as many writers as can have four stages of half a usual row. More contend
+ * for the copy engine of the SM and for the link. */
+static struct swl_roles direct_roles(const struct swl_roles *roles, uint32_t nnodes)
+{
+    struct swl_roles r = *roles;
+
+    for (uint32_t half = 0; nnodes == 1 && r.halves == 2 && half < 2; half++)
+        r.count[SWL_D_WRITE][half] =
+            (uint8_t)swl_min_u32(r.count[SWL_D_WRITE][half], SWL_DIRECT_WRITERS);
+    return r;
+}
+
+/* Receivers, the last warps with a role, copy rows only if the rank's own tensor is plain. */
 static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles *roles,
                                   uint32_t halves, uint64_t shared_bytes)
 {
     struct swl_plan_kernel *kernel = &plan->dispatch;
     const uint32_t warps = plan_grid(kernel, plan, roles, halves);
 
+    plan->dispatch_direct = direct_roles(&kernel->roles, plan->shape.nnodes);
     for (uint32_t direct = 0; direct < 2; direct++) {
         struct swl_block_shape *block = &plan->dispatch_block[direct];
 
@@ -273,7 +288,7 @@ static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles 
             .ncopiers = warps,
         };
         if (direct && halves == 2) /* else the roles of both halves lie mixed in one block */
-            block->ncopiers = warps_before(&kernel->roles, SWL_D_RECEIVE);
+            block->ncopiers = warps_before(&plan->dispatch_direct, SWL_D_RECEIVE);
         swl_block_fit(block, plan->shape.row_bytes, shared_bytes);
         kernel->piece_bytes = block->nstages ? block->piece_bytes : 0;
         kernel->shared_bytes = swl_max_u64(kernel->shared_bytes, swl_block_of(block).bytes);

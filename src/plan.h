@@ -62,6 +62,7 @@ struct swl_plan {
     struct swl_window at;
     struct swl_plan_kernel route, dispatch, combine;
     struct swl_block_shape dispatch_block[2]; /* [1]: the own tensor is peer-addressable */
+    struct swl_roles dispatch_direct;         /* dispatch into a tensor that peers can address */
     struct swl_roles combine_direct;          /* combine of a tensor that peers can address */
     struct swl_combine_shape combine_shared;  /* of a block of combine */
     uint32_t rings_per_block;

@@ -133,7 +133,8 @@ TEST(Plan, OneNodeHasWritersAndReceiversOnly)
     EXPECT_EQ(j.shape().nserved, 0u);
     EXPECT_EQ(j.shape().nwriters, 8u * 16);
     EXPECT_EQ(j.plans[0].dispatch_block[0].ncopiers, 12u);
-    EXPECT_EQ(j.plans[0].dispatch_block[1].ncopiers, 8u);
+    EXPECT_EQ(j.plans[0].dispatch_block[1].ncopiers, 6u);
+    EXPECT_EQ(j.plans[0].dispatch_block[1].nstages, 4u);
     EXPECT_EQ(j.shape().ngatherers, 8u * 32);
     EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
     expect_sound(j.plans[0]);
