@@ -323,6 +323,29 @@ cudaError_t swl_gpu_peer_access(int device, const void *ptr)
     return cudaSuccess; /* one address space */
 }
 
+/* No NIC of hardware reaches emulated memory. */
+cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p)
+{
+    (void)ptr;
+    (void)bytes;
+    (void)fd_p;
+    return cudaErrorNotSupported;
+}
+
+cudaError_t swl_gpu_registers_map(void *registers, size_t bytes, void **device_p)
+{
+    (void)registers;
+    (void)bytes;
+    (void)device_p;
+    return cudaErrorNotSupported;
+}
+
+cudaError_t swl_gpu_registers_unmap(void *registers)
+{
+    (void)registers;
+    return cudaErrorInvalidValue;
+}
+
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p)
 {
     return cudaStreamCreateWithFlags(stream_p, cudaStreamNonBlocking);

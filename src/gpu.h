@@ -49,6 +49,14 @@ enum swl_gpu_place { SWL_GPU_PLACE_UNKNOWN, SWL_GPU_PLACE_HOST, SWL_GPU_PLACE_DE
 cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
                           size_t *bytes_p);
 
+/* Memory and a NIC. A dmabuf of the device memory at ptr, page of the host by page, for the NIC's
+ * driver; the descriptor is the caller's. cudaErrorNotSupported: driver or GPU has none. */
+cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p);
+/* Let kernels of the current device write registers that this process has mapped at `registers`.
+ * cudaErrorNotPermitted, -NotSupported: the driver does not allow it to this user. */
+cudaError_t swl_gpu_registers_map(void *registers, size_t bytes, void **device_p);
+cudaError_t swl_gpu_registers_unmap(void *registers);
+
 /* Memory that peers of the node map (VMM on CUDA, plain in the emulator). Zeroed; 2 MiB granules. */
 struct swl_gpu_share {
     uint8_t bytes[128]; /* opaque, sent to the peers by value */
