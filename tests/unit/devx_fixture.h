@@ -1,0 +1,54 @@
+// devx_fixture.h: NICs of transport/mlx5/devx.h over the fake of fake_mlx5.h.
+#pragma once
+
+#include "tests/unit/fake_mlx5.h"
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "transport/mlx5/devx.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+class Devx : public ::testing::Test
+{
+  protected:
+    Devx() : level(swl_log_set(SWL_LEVEL_NONE)), fds(open_fds())
+    {
+        fake = FakeMlx5();
+        fake.ports = {FakePort(), FakePort()};
+        verbs = fake_verbs();
+    }
+    ~Devx() override
+    {
+        EXPECT_EQ(fake.leaks(), "");
+        EXPECT_EQ(open_fds(), fds);
+        swl_log_set(level);
+    }
+
+    // A NIC on device mlx5_<n>.
+    ncclResult_t create(struct swl_nic **nic_p, int n = 0)
+    {
+        const std::string name = "=mlx5_" + std::to_string(n);
+
+        ib.hca = name.c_str();
+        config.rank = static_cast<uint32_t>(n);
+        const ncclResult_t rc = swl_devx_create_on(nic_p, &config, &verbs);
+        ib.hca = nullptr;
+        return rc;
+    }
+    // The last sentence has these words.
+    static void expect_said(const std::string &words)
+    {
+        EXPECT_NE(std::string(swl_last_error()).find(words), std::string::npos)
+            << swl_last_error() << "\nlacks: " << words;
+    }
+
+    enum swl_level level;
+    int fds;
+    struct swl_verbs verbs;
+    struct swl_nic_ib ib = {nullptr, -1, -1, -1, 0, 0};
+    struct swl_nic_config config = {0, 0, 4, 256, 0, 1000000000, {}, nullptr, 0, 0, &ib};
+};
