@@ -212,9 +212,12 @@ struct verbs_mr *make_mr(int access)
     return mr;
 }
 
-struct verbs_mr *reg_mr(struct ibv_pd *, void *ptr, size_t, int access)
+struct verbs_mr *reg_mr(struct ibv_pd *, void *ptr, size_t bytes, int access)
 {
     if (fake.fails("ibv_reg_mr"))
+        return nullptr;
+    errno = ENOMEM;
+    if (bytes > fake.max_mr_bytes)
         return nullptr;
     if (fake.count("gpu") && !fake.peer_memory && reinterpret_cast<uintptr_t>(ptr) != 0) {
         for (const auto &object : fake.alive)

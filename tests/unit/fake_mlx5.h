@@ -44,6 +44,7 @@ struct FakeMlx5 {
     cudaError_t map_error = cudaSuccess;
     uint32_t log_max_qp = 15, reads_out = 4, reads_in = 4, cqe_version = 1, ts_format = 0;
     bool atomic = true, ece = false;
+    size_t max_mr_bytes = SIZE_MAX; // of a region
 
     // ---- failures: the call number fail_at (from 1) among all, or among those whose name begins with
     // fail_name, fails with fail_errno; commands then with fail_status if that is not 0

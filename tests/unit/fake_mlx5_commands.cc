@@ -104,21 +104,22 @@ struct mlx5dv_devx_obj *obj_create(struct ibv_context *, const void *in, size_t 
 {
     const int failed = begin("obj_create", in, bytes, out, out_bytes);
     const auto *at = static_cast<const uint8_t *>(in);
-    const bool is_qp = wire::get(at, wire::opcode) == 0x500;
+    const uint64_t opcode = wire::get(at, wire::opcode);
+    const bool is_qp = opcode == 0x500;
     const uint32_t number = fake_number();
 
     if (failed >= 0) {
         errno = failed;
         return nullptr;
     }
-    if (!(is_qp ? create_qp(at, number) : create_cq(at, number))) {
+    if ((is_qp && !create_qp(at, number)) || (opcode == 0x400 && !create_cq(at, number))) {
         errno = answer(static_cast<uint8_t *>(out), 3);
         return nullptr;
     }
     wire::put(static_cast<uint8_t *>(out), wire::number, number);
     wire::put(static_cast<uint8_t *>(out), wire::out_ece, 0x70000000u | number);
     auto *object = static_cast<struct mlx5dv_devx_obj *>(calloc(1, 8));
-    fake.alive[object] = is_qp ? "qp" : "cq";
+    fake.alive[object] = is_qp ? "qp" : opcode == 0x400 ? "cq" : "mkey";
     number_of[object] = is_qp ? number : 0;
     return object;
 }
@@ -172,11 +173,11 @@ int obj_query(struct mlx5dv_devx_obj *object, const void *in, size_t bytes, void
 
 int obj_destroy(struct mlx5dv_devx_obj *object)
 {
-    const char *kind = number_of.count(object) && number_of[object] ? "qp" : "cq";
+    const std::string kind = fake.alive.count(object) ? fake.alive[object] : "object";
 
     fake.qps.erase(number_of[object]);
     number_of.erase(object);
-    return fake_drop(object, kind, "mlx5dv_devx_obj_destroy");
+    return fake_drop(object, kind.c_str(), "mlx5dv_devx_obj_destroy");
 }
 
 int query_eqn(struct ibv_context *, uint32_t vector, uint32_t *eqn)

@@ -1,6 +1,7 @@
 // Every byte of every firmware command against the offsets of the public layouts.
 #include "tests/unit/mlx5_wire.h"
 #include "transport/mlx5/commands.h"
+#include "transport/nic_kinds.h"
 
 #include <gtest/gtest.h>
 
@@ -120,6 +121,63 @@ TEST(Mlx5Commands, CreateQpKeepsFreeRunningTime)
     plan.ts_format = 1;
     swl_mlx5_create_qp(&c, &plan);
     EXPECT_EQ(wire::get(c.in, wire::ts_format), 1u);
+}
+
+TEST(Mlx5Commands, IndirectKeyListsItsPiecesInWholeLines)
+{
+    const struct mlx5_piece pieces[5] = {{0x111122223333, 1ull << 30, 0xa0a0a0a0},
+                                         {0x444455556666, 1ull << 30, 0xb1b1b1b1},
+                                         {0x777788889999, 0x7fffffff, 0xc2c2c2c2},
+                                         {0xaaaabbbbcccc, 1, 0xd3d3d3d3},
+                                         {0xddddeeeeffff, 12345, 0xe4e4e4e4}};
+    const struct mlx5_mkey_plan plan = {0xfedcba9876543210,
+                                        0x123456789a,
+                                        0x765432,
+                                        SWL_NIC_REMOTE_WRITE | SWL_NIC_LOCAL_WRITE,
+                                        pieces,
+                                        5};
+    wire::Values values = {{wire::opcode, 0x200},
+                           {wire::list_octwords, 8},
+                           {wire::access_mode_1_0, 2},
+                           {wire::mkc_lr, 1},
+                           {wire::mkc_lw, 1},
+                           {wire::mkc_rw, 1},
+                           {wire::mkc_qpn, 0xffffff},
+                           {wire::mkey_7_0, 0x5a},
+                           {wire::mkc_pd, 0x765432},
+                           {wire::start_addr, 0xfedcba9876543210},
+                           {wire::mkc_len, 0x123456789a},
+                           {wire::translations_octword_size, 8}};
+    Command c;
+
+    for (unsigned i = 0; i < 5; i++)
+        values = values + wire::Values{{wire::klm_byte_count(i), pieces[i].bytes},
+                                       {wire::klm_mkey(i), pieces[i].key},
+                                       {wire::klm_address(i), pieces[i].address}};
+    swl_mlx5_create_mkey(&c, &plan);
+    expect_bytes(c, wire::image(272 + 8 * 16, values), __LINE__);
+    wire::put(c.out, wire::number, 0x00beef);
+    EXPECT_EQ(swl_mlx5_key(&c), 0xbeef5au);
+}
+
+TEST(Mlx5Commands, IndirectKeyAllowsWhatIsAskedFor)
+{
+    const struct {
+        unsigned access;
+        wire::Field field;
+    } cases[] = {{SWL_NIC_LOCAL_WRITE, wire::mkc_lw},
+                 {SWL_NIC_REMOTE_WRITE, wire::mkc_rw},
+                 {SWL_NIC_REMOTE_READ, wire::mkc_rr},
+                 {SWL_NIC_REMOTE_ADD, wire::mkc_a}};
+
+    for (const auto &c : cases) {
+        const struct mlx5_mkey_plan plan = {0, 1, 0, c.access | SWL_NIC_RELAXED, nullptr, 0};
+        Command command;
+
+        swl_mlx5_create_mkey(&command, &plan);
+        for (const auto &other : cases)
+            EXPECT_EQ(wire::get(command.in, other.field), other.access == c.access);
+    }
 }
 
 TEST(Mlx5Commands, InitOpensThePortForPeers)

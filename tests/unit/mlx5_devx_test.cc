@@ -296,6 +296,71 @@ TEST_F(Devx, RegionsOfTheGpuAreNeverTakenFromTheHost)
     expect_said("peer memory (module nvidia-peermem): Bad address");
 }
 
+// ---- regions that are refused in one piece
+
+void *const far_memory = reinterpret_cast<void *>(0x123456789000); // nobody touches it
+const uint64_t gib = 1ull << 30;
+
+TEST_F(Devx, RegionTooLargeForOnePieceHasOneKey)
+{
+    const unsigned access = SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_READ | SWL_NIC_RELAXED;
+    struct swl_nic *nic = nullptr;
+    struct swl_nic_region r;
+
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    fake.max_mr_bytes = 2 * gib - 1;
+    ASSERT_EQ(nic->ops->reg_mr(nic, far_memory, 2 * gib - 1, access, &r), ncclSuccess);
+    EXPECT_EQ(fake.last(0x200), nullptr); // as long as one piece will do
+    ASSERT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib + 4097, access, &r), ncclSuccess)
+        << swl_last_error();
+    const uint8_t *in = fake.last(0x200)->in.data();
+    EXPECT_EQ(fake.count("mr"), 2 + 4);
+    EXPECT_EQ(wire::get(in, wire::start_addr), r.address);
+    EXPECT_EQ(r.address, reinterpret_cast<uintptr_t>(far_memory));
+    EXPECT_EQ(wire::get(in, wire::mkc_len), 3 * gib + 4097);
+    EXPECT_EQ(wire::get(in, wire::mkc_pd), 0x4711u);
+    for (unsigned i = 0; i < 4; i++) {
+        EXPECT_EQ(wire::get(in, wire::klm_address(i)), r.address + i * gib);
+        EXPECT_EQ(wire::get(in, wire::klm_byte_count(i)), i < 3 ? gib : 4097);
+        EXPECT_NE(wire::get(in, wire::klm_mkey(i)), 0u);
+    }
+    EXPECT_EQ(r.lkey & 0xff, wire::get(in, wire::mkey_7_0));
+    EXPECT_EQ(r.lkey, r.rkey);
+    EXPECT_EQ(nic->ops->dereg_mr(nic, &r), ncclSuccess);
+    EXPECT_EQ(fake.count("mr"), 2);
+    EXPECT_EQ(fake.count("mkey"), 0);
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
+TEST_F(Devx, RegionWhosePiecesAreRefusedToo)
+{
+    struct swl_nic *nic = nullptr;
+    struct swl_nic_region r;
+
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    fake.max_mr_bytes = gib;
+    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 257 * gib, SWL_NIC_REMOTE_WRITE, &r),
+              ncclSystemError); // more pieces than a key has
+    expect_said("cannot register 275951648768 bytes");
+    for (int n = 2; n <= 4; n++) { // the first try is the whole
+        fake.fail_name = "ibv_reg_mr";
+        fake.fail_at = n;
+        fake.calls = 0;
+        EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
+                  ncclSystemError);
+        EXPECT_EQ(fake.count("mr"), 1);
+    }
+    fake.fail_name = "obj_create 0x200";
+    fake.fail_at = 1;
+    fake.calls = 0;
+    fake.fail_status = 8;
+    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
+              ncclSystemError);
+    expect_said("in pieces of 1 GiB: CREATE_MKEY: firmware status 0x08 (limits exceeded)");
+    EXPECT_EQ(fake.count("mr"), 1);
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
 TEST_F(Devx, F38_EachRegistrationFailsOnce)
 {
     static uint8_t memory[21][4096];

@@ -54,6 +54,26 @@ constexpr Field eth_prio{ads + 0x24, 28, 3}, sl{ads + 0x24, 24, 4},
     vhca_port_num{ads + 0x24, 16, 8};
 constexpr Field rmac_high{ads + 0x24, 0, 16}, rmac_low{ads + 0x28, 0, 32};
 
+constexpr unsigned mkc = 0x10, klm = 0x110; // of CREATE_MKEY
+constexpr Field list_octwords{0x60, 0, 32}, mkc_a{mkc + 0x00, 14, 1}, mkc_rw{mkc + 0x00, 13, 1};
+constexpr Field mkc_rr{mkc + 0x00, 12, 1}, mkc_lw{mkc + 0x00, 11, 1}, mkc_lr{mkc + 0x00, 10, 1};
+constexpr Field access_mode_1_0{mkc + 0x00, 8, 2}, mkc_qpn{mkc + 0x04, 8, 24};
+constexpr Field mkey_7_0{mkc + 0x04, 0, 8}, mkc_pd{mkc + 0x0c, 0, 24};
+constexpr Field start_addr{mkc + 0x10, 0, 64}, mkc_len{mkc + 0x18, 0, 64};
+constexpr Field translations_octword_size{mkc + 0x34, 0, 32};
+constexpr Field klm_byte_count(unsigned i)
+{
+    return {klm + 16 * i, 0, 31};
+}
+constexpr Field klm_mkey(unsigned i)
+{
+    return {klm + 16 * i + 4, 0, 32};
+}
+constexpr Field klm_address(unsigned i)
+{
+    return {klm + 16 * i + 8, 0, 64};
+}
+
 constexpr Field log_max_qp_sz{cap + 0x10, 16, 8}, ece_support{cap + 0x14, 28, 1};
 constexpr Field log_max_ra_req_qp{cap + 0x28, 16, 6}, log_max_ra_res_qp{cap + 0x28, 0, 6};
 constexpr Field cqe_version{cap + 0x3c, 0, 4}, atomic{cap + 0x40, 1, 1};

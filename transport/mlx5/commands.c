@@ -2,6 +2,7 @@
 #include "transport/mlx5/commands.h"
 
 #include "transport/mlx5/fields.h"
+#include "transport/nic_kinds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,10 @@
 #define ATOMICS_8B     3
 #define LOG_MSG_MAX    30
 #define RNR_FOR_EVER   7
-#define MIN_RNR_NAK    12 /* 0.64 ms */
+#define KEY_IN_PIECES  2
+#define KEY_OF_NO_QP   0xffffffu
+#define KEY_VARIANT    0x5au /* any; a key that lost its low byte is noticed */
+#define MIN_RNR_NAK    12    /* 0.64 ms */
 #define OPTIONAL_REMOTE                                                                            \
     (1u << 1 | 1u << 2 | 1u << 3) /* INIT2RTR may change read, atomic and write access */
 
@@ -104,6 +108,40 @@ void swl_mlx5_create_qp(struct mlx5_command *c, const struct mlx5_qp_plan *plan)
     mlx5_set(qpc, QPC_DBR_UMEM_VALID, 1);
     mlx5_set(qpc, QPC_DBR_UMEM_ID, plan->place.umem);
     mlx5_set(qpc, QPC_DBR_ADDRESS, plan->place.record);
+}
+
+void swl_mlx5_create_mkey(struct mlx5_command *c, const struct mlx5_mkey_plan *plan)
+{
+    const uint32_t entries = (plan->npieces + 3) / 4 * 4; /* the list has whole cache lines */
+    uint8_t *in = begin(c, "CREATE_MKEY", MLX5_CREATE_MKEY, MLX5_IN_BYTES + 16 * (size_t)entries,
+                        HEADER_BYTES);
+    uint8_t *mkc = in + MLX5_MKC_AT;
+
+    mlx5_set(in, MKEY_OCTWORDS, entries);
+    mlx5_set(mkc, MKC_MODE, KEY_IN_PIECES);
+    mlx5_set(mkc, MKC_LOCAL_READ, 1);
+    mlx5_set(mkc, MKC_LOCAL_WRITE, (plan->access & SWL_NIC_LOCAL_WRITE) != 0);
+    mlx5_set(mkc, MKC_REMOTE_WRITE, (plan->access & SWL_NIC_REMOTE_WRITE) != 0);
+    mlx5_set(mkc, MKC_REMOTE_READ, (plan->access & SWL_NIC_REMOTE_READ) != 0);
+    mlx5_set(mkc, MKC_ATOMIC, (plan->access & SWL_NIC_REMOTE_ADD) != 0);
+    mlx5_set(mkc, MKC_QPN, KEY_OF_NO_QP);
+    mlx5_set(mkc, MKC_VARIANT, KEY_VARIANT);
+    mlx5_set(mkc, MKC_PD, plan->pd);
+    mlx5_set(mkc, MKC_START, plan->start);
+    mlx5_set(mkc, MKC_LENGTH, plan->bytes);
+    mlx5_set(mkc, MKC_OCTWORDS, entries);
+    for (uint32_t i = 0; i < plan->npieces; i++) {
+        uint8_t *klm = in + MLX5_KLM_AT + 16 * (size_t)i;
+
+        mlx5_set(klm, KLM_BYTES, plan->pieces[i].bytes);
+        mlx5_set(klm, KLM_KEY, plan->pieces[i].key);
+        mlx5_set(klm, KLM_ADDRESS, plan->pieces[i].address);
+    }
+}
+
+uint32_t swl_mlx5_key(const struct mlx5_command *c)
+{
+    return swl_mlx5_number(c) << 8 | KEY_VARIANT;
 }
 
 static void allow_remote(uint8_t *qpc)

@@ -11,13 +11,14 @@
 extern "C" {
 #endif
 
-#define MLX5_IN_BYTES  272
-#define MLX5_OUT_BYTES 4112 /* of QUERY_HCA_CAP; all others answer less */
+#define MLX5_IN_BYTES   272
+#define MLX5_OUT_BYTES  4112 /* of QUERY_HCA_CAP; all others answer less */
+#define MLX5_PIECES_MAX 256  /* of an indirect memory key, a multiple of 4 */
 
 struct mlx5_command {
     const char *name;
     size_t in_bytes, out_bytes;
-    uint8_t in[MLX5_IN_BYTES];
+    uint8_t in[MLX5_IN_BYTES + 16 * MLX5_PIECES_MAX];
     uint8_t out[MLX5_OUT_BYTES];
 };
 
@@ -46,6 +47,20 @@ struct mlx5_qp_plan {
     uint32_t log_size, uar_page, pd, cqn, ts_format, ece;
 };
 
+/* One key for memory that is registered in pieces, which follow each other in the peer's addresses. */
+struct mlx5_piece {
+    uint64_t address, bytes; /* bytes: below 2 GiB */
+    uint32_t key;
+};
+
+struct mlx5_mkey_plan {
+    uint64_t start, bytes; /* what requests name */
+    uint32_t pd;
+    unsigned access;                 /* enum swl_nic_access */
+    const struct mlx5_piece *pieces; /* [npieces] */
+    uint32_t npieces;                /* at most MLX5_PIECES_MAX */
+};
+
 enum mlx5_qp_state {
     MLX5_QP_RESET = 0,
     MLX5_QP_INIT = 1,
@@ -60,6 +75,9 @@ void swl_mlx5_caps_read(const struct mlx5_command *c, struct mlx5_caps *caps);
 void swl_mlx5_create_cq(struct mlx5_command *c, const struct mlx5_cq_plan *plan);
 /* RC without a receive queue. */
 void swl_mlx5_create_qp(struct mlx5_command *c, const struct mlx5_qp_plan *plan);
+void swl_mlx5_create_mkey(struct mlx5_command *c, const struct mlx5_mkey_plan *plan);
+/* The key of CREATE_MKEY's answer. */
+uint32_t swl_mlx5_key(const struct mlx5_command *c);
 void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port);
 void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);
 void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);

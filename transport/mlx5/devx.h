@@ -38,9 +38,11 @@ struct devx_qp {
     uint64_t bad_index;
 };
 
-struct devx_region {
-    struct devx_region *next;
-    struct verbs_mr *mr;
+struct devx_region; /* devx_region.c */
+
+/* What failed, way by way, for one sentence. */
+struct devx_reasons {
+    char text[320];
 };
 
 /* All rings, records and sinks. */
@@ -86,6 +88,10 @@ struct devx_layout swl_devx_layout(const struct devx_nic *nic, uint32_t i);
 /* Copy `bytes` to (from) offset `at` of the rings and wait. */
 ncclResult_t swl_devx_put(struct devx_nic *nic, uint64_t at, const void *from, size_t bytes);
 ncclResult_t swl_devx_get(struct devx_nic *nic, uint64_t at, void *to, size_t bytes);
+void swl_devx_reason(struct devx_reasons *r, enum mlx5_way way, const char *why);
+const char *swl_devx_errno(void);
+
+/* devx_region.c */
 ncclResult_t swl_devx_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,
                              struct swl_nic_region *region_p);
 ncclResult_t swl_devx_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region);

@@ -30,10 +30,12 @@ enum mlx5_opcode {
 
 /* Contexts inside commands, bytes from the start of the command. */
 enum {
-    MLX5_CAP_AT = 0x10, /* of QUERY_HCA_CAP's output */
-    MLX5_CQC_AT = 0x10, /* of CREATE_CQ */
-    MLX5_QPC_AT = 0x18, /* of all commands of queue pairs, and of QUERY_QP's output */
-    MLX5_ADS_AT = 0x18, /* inside a QPC */
+    MLX5_CAP_AT = 0x10,  /* of QUERY_HCA_CAP's output */
+    MLX5_CQC_AT = 0x10,  /* of CREATE_CQ */
+    MLX5_QPC_AT = 0x18,  /* of all commands of queue pairs, and of QUERY_QP's output */
+    MLX5_ADS_AT = 0x18,  /* inside a QPC */
+    MLX5_MKC_AT = 0x10,  /* of CREATE_MKEY */
+    MLX5_KLM_AT = 0x110, /* of CREATE_MKEY: its list of pieces, 16 bytes each */
 };
 
 /* clang-format off */
@@ -111,6 +113,23 @@ enum mlx5_field {
     ADS_PORT             = MLX5_FIELD(0x24, 16, 8),
     ADS_RMAC_HIGH        = MLX5_FIELD(0x24, 0, 16),
     ADS_RMAC_LOW         = MLX5_FIELD(0x28, 0, 32),
+    /* memory key context, and one piece of the memory behind an indirect key */
+    MKEY_OCTWORDS        = MLX5_FIELD(0x60, 0, 32), /* of the list in the command */
+    MKC_ATOMIC           = MLX5_FIELD(0x00, 14, 1),
+    MKC_REMOTE_WRITE     = MLX5_FIELD(0x00, 13, 1),
+    MKC_REMOTE_READ      = MLX5_FIELD(0x00, 12, 1),
+    MKC_LOCAL_WRITE      = MLX5_FIELD(0x00, 11, 1),
+    MKC_LOCAL_READ       = MLX5_FIELD(0x00, 10, 1),
+    MKC_MODE             = MLX5_FIELD(0x00, 8, 2),
+    MKC_QPN              = MLX5_FIELD(0x04, 8, 24),
+    MKC_VARIANT          = MLX5_FIELD(0x04, 0, 8), /* low byte of the key */
+    MKC_PD               = MLX5_FIELD(0x0c, 0, 24),
+    MKC_START            = MLX5_FIELD(0x10, 0, 64),
+    MKC_LENGTH           = MLX5_FIELD(0x18, 0, 64),
+    MKC_OCTWORDS         = MLX5_FIELD(0x34, 0, 32),
+    KLM_BYTES            = MLX5_FIELD(0x00, 0, 31),
+    KLM_KEY              = MLX5_FIELD(0x04, 0, 32),
+    KLM_ADDRESS          = MLX5_FIELD(0x08, 0, 64),
     /* general capabilities */
     CAP_LOG_MAX_QP_SIZE  = MLX5_FIELD(0x10, 16, 8),
     CAP_ECE              = MLX5_FIELD(0x14, 28, 1),
