@@ -202,10 +202,13 @@ int init_obj(struct mlx5_obj *obj, uint64_t kind)
 
 // ---- memory
 
-struct verbs_mr *make_mr(int access)
+struct verbs_mr *make_mr(uint64_t address, size_t bytes, int access)
 {
     auto *mr = make<struct verbs_mr>("mr", sizeof(struct verbs_mr));
 
+    mr->addr = reinterpret_cast<void *>(address);
+    mr->length = bytes;
+    mr->handle = static_cast<uint32_t>(access);
     mr->lkey = fake_number() << 8 | 1;
     mr->rkey = mr->lkey ^ 0x80000000u;
     fake.accesses.push_back(access);
@@ -227,7 +230,7 @@ struct verbs_mr *reg_mr(struct ibv_pd *, void *ptr, size_t bytes, int access)
                 return nullptr;
             }
     }
-    return make_mr(access);
+    return make_mr(reinterpret_cast<uintptr_t>(ptr), bytes, access);
 }
 
 struct verbs_mr *reg_mr_iova2(struct ibv_pd *pd, void *ptr, size_t bytes, uint64_t iova,
@@ -237,8 +240,8 @@ struct verbs_mr *reg_mr_iova2(struct ibv_pd *pd, void *ptr, size_t bytes, uint64
     return reg_mr(pd, ptr, bytes, static_cast<int>(access));
 }
 
-struct verbs_mr *reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t, uint64_t iova, int fd,
-                               int access)
+struct verbs_mr *reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t bytes, uint64_t iova,
+                               int fd, int access)
 {
     EXPECT_NE(fake_dmabuf_memory(fd), nullptr);
     if (fake.fails("ibv_reg_dmabuf_mr"))
@@ -249,7 +252,7 @@ struct verbs_mr *reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t, uint64_
         errno = EOPNOTSUPP;
         return nullptr;
     }
-    return make_mr(access);
+    return make_mr(iova, bytes, access);
 }
 
 struct mlx5_umem *make_umem(void *base, size_t bytes)

@@ -25,6 +25,10 @@ struct FakeQp {
     uint32_t qpn = 0, cqn = 0, state = 0;
     uint8_t *completion = nullptr; /* first entry of its completion queue */
     uint8_t *record = nullptr;
+    uint8_t *sq = nullptr;
+    uint32_t depth_log2 = 0;
+    uint32_t peer = 0, send_psn = 0, recv_psn = 0; /* as connected */
+    uint32_t executed = 0;                         /* entries since the last reset */
 };
 
 struct FakePort {
@@ -78,6 +82,10 @@ extern FakeMlx5 fake;
 
 struct swl_verbs fake_verbs();
 int open_fds();
+
+// Execute what was posted to all queue pairs, as the device would: keys, bounds, states and packet
+// numbers are checked. The device does so by itself; the fake when it is asked.
+void fake_run();
 
 // Between the files of the fake.
 void fake_command_calls(struct swl_verbs *verbs); // the part of the table in fake_mlx5_commands.cc

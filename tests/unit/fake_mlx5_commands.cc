@@ -94,9 +94,10 @@ bool create_qp(const uint8_t *in, uint32_t number)
     q.cqn = cqn;
     q.completion = cqs.count(cqn) ? cqs[cqn] : nullptr;
     q.record = inside(wire::get(in, wire::dbr_umem_id), wire::get(in, wire::dbr_addr), 8);
+    q.sq = inside(wire::get(in, wire::wq_umem_id), wire::get(in, wire::wq_umem_offset), bytes);
+    q.depth_log2 = static_cast<uint32_t>(wire::get(in, wire::log_sq_size));
     fake.qps[number] = q;
-    return q.completion && q.record && wire::get(in, wire::pd) == 0x4711 &&
-           inside(wire::get(in, wire::wq_umem_id), wire::get(in, wire::wq_umem_offset), bytes);
+    return q.completion && q.record && q.sq && wire::get(in, wire::pd) == 0x4711;
 }
 
 struct mlx5dv_devx_obj *obj_create(struct ibv_context *, const void *in, size_t bytes, void *out,
@@ -157,6 +158,14 @@ int obj_modify(struct mlx5dv_devx_obj *object, const void *in, size_t bytes, voi
     if (next < 0)
         return answer(static_cast<uint8_t *>(out), 0x10);
     q.state = static_cast<uint32_t>(next);
+    if (next == 0)
+        q.executed = q.peer = 0;
+    if (next == 2) {
+        q.peer = static_cast<uint32_t>(wire::get(at, wire::remote_qpn));
+        q.recv_psn = static_cast<uint32_t>(wire::get(at, wire::next_rcv_psn));
+    }
+    if (next == 3)
+        q.send_psn = static_cast<uint32_t>(wire::get(at, wire::next_send_psn));
     return 0;
 }
 

@@ -192,8 +192,15 @@ TEST_F(Devx, PartsOfQueuePairsAreApartAlignedAndInside)
         config.depth = depth;
         fake.commands.clear();
         ASSERT_EQ(create(&nic), ncclSuccess) << swl_last_error();
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 5; i++) {
+            struct swl_qp view;
+
             ASSERT_EQ(nic->ops->create_qp(nic, &qp), ncclSuccess) << swl_last_error();
+            ASSERT_EQ(nic->ops->view(nic, qp, &view), ncclSuccess);
+            const uint64_t cq = wire::get(fake.last(0x400)->in.data(), wire::cq_umem_offset);
+            const uint64_t sink = view.sink - reinterpret_cast<uintptr_t>(view.cq) + cq;
+            ranges.insert({sink, sink + 8});
+        }
         for (const FakeCommand &c : fake.commands) {
             const bool cq = c.opcode == 0x400;
             const uint8_t *in = c.in.data();
@@ -208,7 +215,7 @@ TEST_F(Devx, PartsOfQueuePairsAreApartAlignedAndInside)
             ranges.insert({ring, ring + 64ull * depth});
             ranges.insert({record, record + 64});
         }
-        EXPECT_EQ(ranges.size(), 20u);
+        EXPECT_EQ(ranges.size(), 25u);
         uint64_t end = 0;
         for (const auto &r : ranges) {
             EXPECT_GE(r.first, end);

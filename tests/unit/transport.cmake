@@ -13,6 +13,7 @@ swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/port.c LABELS unit)
 # The mlx5 NIC over a fake of rdma-core, device and GPU.
 add_library(fake_mlx5 OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_commands.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_engine.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_gpu.cc" ${mlx5}/commands.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/devx_region.c
             ${mlx5}/path.c ${verbs}/load.c ${verbs}/port.c)
