@@ -28,7 +28,7 @@ if(SWL_PLACE STREQUAL cuda)
 
     add_library(swl_gpu_cuda_objects OBJECT
                 ${PROJECT_SOURCE_DIR}/src/gpu_cuda.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_fd.c
-                ${PROJECT_SOURCE_DIR}/src/gpu_cuda_page.c
+                ${PROJECT_SOURCE_DIR}/src/gpu_cuda_nic.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_page.c
                 ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c)
     target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
 
