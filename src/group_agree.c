@@ -90,7 +90,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->channel_hint = c->nchannels;
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
-    facts->nic_blocks = swl_rdma_blocks(o->soft_executor, o->soft_blocks);
+    facts->nic_blocks = swl_rdma_blocks(o->transports, o->soft_executor, o->soft_blocks);
     return read_block_threads(&facts->block_threads);
 }
 
@@ -165,10 +165,11 @@ static ncclResult_t check_transports(const struct ncclEpGroup *g)
                         "%" PRIu32 " ranks: the network inside a node is "
                         "missing in this version",
                         g->topology.max_local);
-    if (allowed != 0 && !(allowed & SWL_TRANSPORT_SOFT) && g->topology.nnodes > 1)
+    if (allowed != 0 && !(allowed & (SWL_TRANSPORT_SOFT | SWL_TRANSPORT_DEVX)) &&
+        g->topology.nnodes > 1)
         return swl_fail(ncclInvalidUsage,
-                        "SWIMLANE_TRANSPORT leaves out soft, but the ranks are on %" PRIu32
-                        " nodes: other networks are missing in this version",
+                        "SWIMLANE_TRANSPORT leaves out soft and devx, but the ranks are on "
+                        "%" PRIu32 " nodes: other networks are missing in this version",
                         g->topology.nnodes);
     return ncclSuccess;
 }

@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "transport/nic.h"
 #include "transport/rdma.h"
 
 #include <assert.h>
@@ -140,6 +141,14 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     const uint32_t nlinks = (swl_remote_nodes(s) + s->nserved) * s->nrings;
     struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
     void *tables = NULL;
+    const struct swl_nic_ib ib = {
+        .hca = g->options.ib_hca,
+        .gid_index = g->options.ib_gid_index,
+        .sl = g->options.ib_sl,
+        .tc = g->options.ib_tc,
+        .timeout = g->options.ib_timeout,
+        .retry_cnt = g->options.ib_retry_cnt,
+    };
     struct swl_rdma_config config = {
         .rank = s->rank,
         .nranks = s->nranks,
@@ -151,6 +160,8 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .window_bytes = g->plan.at.bytes,
         .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
+        .transports = g->options.transports,
+        .ib = &ib,
         .soft_link = g->options.soft_link,
         .soft_faults = g->options.soft_faults,
         .soft_executor = g->options.soft_executor,

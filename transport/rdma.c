@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/gpu.h"
+#include "transport/mlx5/devx.h"
 #include "transport/nic.h"
 #include "transport/soft/soft.h"
 #include "transport/wqe.h"
@@ -50,15 +51,16 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks)
     return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-/* Which driver serves this place; today the software NIC everywhere. */
-static const struct swl_nic_ops *choose(void)
+/* The same on all ranks, who agree on the variable: hardware where it is asked for and the software NIC
+ * is not. */
+static bool on_hardware(uint32_t transports)
 {
-    return swl_soft_ops();
+    return (transports & SWL_TRANSPORT_DEVX) != 0 && (transports & SWL_TRANSPORT_SOFT) == 0;
 }
 
-uint32_t swl_rdma_blocks(uint32_t soft_executor, uint32_t soft_blocks)
+uint32_t swl_rdma_blocks(uint32_t transports, uint32_t soft_executor, uint32_t soft_blocks)
 {
-    return swl_soft_blocks(soft_executor, soft_blocks);
+    return on_hardware(transports) ? 0 : swl_soft_blocks(soft_executor, soft_blocks);
 }
 
 static ncclResult_t check(const struct swl_rdma_config *c)
@@ -90,13 +92,14 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .depth = c->queue_depth ? c->queue_depth : RDMA_DEPTH,
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
+        .ib = c->ib,
         .soft_link = c->soft_link,
         .soft_faults = c->soft_faults,
         .soft_executor = c->soft_executor,
         .gpu_blocks = c->gpu_blocks,
     };
 
-    return choose()->create(&r->nic, &config);
+    return (on_hardware(c->transports) ? swl_devx_ops() : swl_soft_ops())->create(&r->nic, &config);
 }
 
 static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_config *c)

@@ -197,10 +197,11 @@ TEST(GroupCreate, TransportsThatAreNotAllowedAreNotUsed)
     const struct {
         const char *list;
         ncclResult_t two_nodes, one_node;
-    } cases[] = {{"peer", ncclInvalidUsage, ncclSuccess},
-                 {"peer,verbs", ncclInvalidUsage, ncclSuccess},
-                 {"soft", ncclSuccess, ncclInvalidUsage},
-                 {"Soft,PEER", ncclSuccess, ncclSuccess}};
+    } cases[] = {
+        {"peer", ncclInvalidUsage, ncclSuccess},      {"peer,verbs", ncclInvalidUsage, ncclSuccess},
+        {"peer,devx", ncclSystemError, ncclSuccess}, // no NIC reaches emulated memory
+        {"devx,soft,peer", ncclSuccess, ncclSuccess}, {"soft", ncclSuccess, ncclInvalidUsage},
+        {"Soft,PEER", ncclSuccess, ncclSuccess}};
 
     for (const auto &c : cases) {
         SCOPED_TRACE(c.list);

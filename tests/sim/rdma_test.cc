@@ -176,6 +176,11 @@ void odd_depth(struct swl_rdma_config *c, struct swl_rdma_link *)
     c->queue_depth = 100;
 }
 
+void by_hardware(struct swl_rdma_config *c, struct swl_rdma_link *)
+{
+    c->transports = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX;
+}
+
 void bad_peer(struct swl_rdma_config *, struct swl_rdma_link *links)
 {
     links[0].peer = nranks;
@@ -223,4 +228,19 @@ TEST(Rdma, OneRankWithAnErrorEndsAllRanksWithASentence)
             EXPECT_NE(results[r].text, "") << c.what << " rank " << r;
         }
     }
+}
+
+// No NIC of hardware reaches emulated memory, whatever this machine has.
+TEST(Rdma, F61_MissingHardwareIsNamedOnTheRankThatLacksIt)
+{
+    run({"hardware", true, 1, by_hardware, false});
+    for (uint32_t r = 0; r < nranks; r++)
+        EXPECT_EQ(results[r].created, ncclSystemError) << results[r].text;
+    const std::string &text = results[1].text;
+    EXPECT_TRUE(text.find("libibverbs.so.1") != std::string::npos ||
+                text.find("libmlx5.so.1") != std::string::npos ||
+                text.find("RDMA device") != std::string::npos ||
+                text.find("mlx5_") != std::string::npos)
+        << text;
+    EXPECT_NE(results[0].text.find("rank 1"), std::string::npos) << results[0].text;
 }
