@@ -68,6 +68,7 @@ struct End {
         data = static_cast<uint8_t *>(memory);
         ASSERT_EQ(swl_gpu_malloc(&memory, 4096), cudaSuccess);
         word = static_cast<uint64_t *>(memory);
+        *word = 0;
         ASSERT_EQ(nic->ops->reg_mr(nic, word, 4096, all | SWL_NIC_REMOTE_ADD, &signal), ncclSuccess)
             << swl_last_error();
         ASSERT_EQ(nic->ops->reg_mr(nic, data, payload_bytes, all | SWL_NIC_RELAXED, &payload),

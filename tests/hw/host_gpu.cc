@@ -55,6 +55,12 @@ cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
+cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t)
+{
+    memset(dst, byte, bytes);
+    return cudaSuccess;
+}
+
 cudaError_t swl_gpu_where(const void *, enum swl_gpu_place *place_p, void **base_p, size_t *bytes_p)
 {
     *place_p = SWL_GPU_PLACE_HOST;

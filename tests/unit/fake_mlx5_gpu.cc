@@ -23,7 +23,8 @@ cudaError_t take(const char *call, const char *kind, void **ptr_p, size_t bytes)
 {
     if (fake.fails(call))
         return cudaErrorMemoryAllocation;
-    *ptr_p = calloc(1, bytes);
+    *ptr_p = malloc(bytes);
+    memset(*ptr_p, strcmp(kind, "gpu") == 0 ? 0xa5 : 0, bytes); // the GPU's is as it was left
     fake.alive[*ptr_p] = kind;
     return cudaSuccess;
 }
@@ -102,6 +103,15 @@ cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t 
     if (fake.fails("swl_gpu_copy"))
         return cudaErrorUnknown;
     memcpy(dst, src, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream)
+{
+    EXPECT_EQ(fake.alive.count(stream), 1u);
+    if (fake.fails("swl_gpu_fill"))
+        return cudaErrorUnknown;
+    memset(dst, byte, bytes);
     return cudaSuccess;
 }
 

@@ -80,6 +80,8 @@ TEST_F(DevxPair, CreationTellsTheDeviceWhereEverythingIs)
         EXPECT_EQ(v.cq[15], ~0u); // no completion yet
         EXPECT_EQ(v.dbr[1], 0u);
         EXPECT_EQ(v.depth_log2, 8u);
+        for (int i = 0; i < 256 * 64; i++)
+            ASSERT_EQ(v.sq[i], 0);
         EXPECT_NE(v.doorbell, nullptr);
         EXPECT_NE(v.sink_lkey, 0u);
         EXPECT_EQ(v.reserved, 0u);

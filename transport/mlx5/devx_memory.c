@@ -87,23 +87,26 @@ static ncclResult_t take_memory(struct devx_nic *nic, enum mlx5_way way)
     r->allocated_bytes = r->bytes + GPU_PAGE;
     if (way == MLX5_WAY_HOST) {
         SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&r->memory, r->allocated_bytes)));
-    } else {
-        SWL_TRY(SWL_CUDA(swl_gpu_malloc(&r->memory, r->allocated_bytes)));
-        SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
-        nic->stream = stream;
+        r->base = (uint8_t *)(uintptr_t)up((uintptr_t)r->memory, GPU_PAGE);
+        return ncclSuccess; /* is zeroed */
     }
+    SWL_TRY(SWL_CUDA(swl_gpu_malloc(&r->memory, r->allocated_bytes)));
     r->base = (uint8_t *)(uintptr_t)up((uintptr_t)r->memory, GPU_PAGE);
-    return ncclSuccess;
+    SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
+    nic->stream = stream;
+    SWL_TRY(SWL_CUDA(swl_gpu_fill(r->base, 0, r->bytes, stream)));
+    return SWL_CUDA(swl_gpu_stream_wait(stream, nic->timeout_ns));
 }
 
 /* false: not this way; the reason is noted. */
 static bool register_rings(struct devx_nic *nic, struct devx_reasons *why)
 {
     struct devx_rings *r = &nic->rings;
+    const uint64_t host_page = (uint64_t)sysconf(_SC_PAGESIZE);
     struct mlx5_umem_in in = {
         .size = r->bytes,
         .access = VERBS_ACCESS_LOCAL_WRITE,
-        .pgsz_bitmap = ~(uint64_t)(RING_PAGE - 1),
+        .pgsz_bitmap = ~((host_page > RING_PAGE ? host_page : RING_PAGE) - 1),
         .comp_mask = MLX5_UMEM_DMABUF,
         .dmabuf_fd = -1,
     };
