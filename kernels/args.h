@@ -92,7 +92,8 @@ struct swl_device_group {
     uint64_t *alarm;                     /* pinned, read by the hosts of all ranks of this node */
     uint64_t timeout_ns;
     uint64_t fingerprint;
-    uint32_t trap; /* overflow sets bit 1 */
+    uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */
+    uint32_t trap;       /* overflow sets bit 1 */
 };
 static_assert(sizeof(struct swl_device_group) <= SWL_GROUP_BYTES &&
                   sizeof(struct swl_device_group) % 8 == 0,
@@ -155,6 +156,8 @@ struct swl_dispatch_args {
     struct swl_entry entry; /* how peers reach out_tokens */
     struct swl_roles roles;
     struct swl_block_shape block; /* nrings: most rings of one channel, source or gateway side */
+    struct swl_block shared;      /* of that shape */
+    struct swl_handle_layout at;  /* of `handle` */
 };
 
 enum swl_dtype { SWL_BF16, SWL_FP16, SWL_FP32 };

@@ -14,9 +14,8 @@
 /* All threads: the group's description into the block, where acquires do not push it out of a cache. */
 SWL_DEV const struct swl_device_group *group_into_block(const struct swl_dispatch_args *a)
 {
-    const uint32_t at = swl_block_of(&a->block).group;
     const uint64_t *from = (const uint64_t *)a->group;
-    uint64_t *to = (uint64_t *)((char *)block_shared() + at);
+    uint64_t *to = (uint64_t *)((char *)block_shared() + a->shared.group);
 
     for (uint32_t i = (uint32_t)(warp_id() * 32 + lane_id()); i < sizeof(*a->group) / 8;
          i += (uint32_t)warp_count() * 32)
@@ -30,13 +29,16 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
 {
     struct dispatch_block b;
     char *shared = (char *)block_shared();
+    const uint32_t list = out_rings(g); /* that of the own node */
     uint64_t *out, *in;
 
     b.a = a;
     b.g = g;
     b.common = block_common_of();
-    b.h = handle_view_of(b.g, a->handle, a->topk);
-    b.shared = swl_block_of(&a->block);
+    b.h = handle_view_at(b.g, a->handle, &a->at, a->topk);
+    b.shared = a->shared;
+    b.near = b.h.list_start[list]; /* passes while the call begins */
+    b.near_end = b.h.list_start[list + 1];
     b.h.place = (const uint32_t *)(shared + b.shared.places);
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);

@@ -19,6 +19,7 @@ struct dispatch_block { /* equal in all threads */
     struct handle_view h;
     struct swl_block shared;
     struct dispatch_rings rings;
+    uint32_t near, near_end; /* of the list of the own node; not valid before handle_fits */
     uint32_t channel;
     uint32_t slot_row_at; /* of the row in a network slot */
 };

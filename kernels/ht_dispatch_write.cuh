@@ -90,14 +90,13 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
                                         uint32_t nwriters)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t list = out_rings(g);
     const uint32_t nself = self_writers(g, nwriters);
     struct write_walk k = {};
     uint32_t ones;
 
     k.b = b;
-    k.token = b->h.list + b->h.list_start[list];
-    k.tokens = list_length(&b->h, list);
+    k.token = b->h.list + b->near;
+    k.tokens = b->near_end - b->near;
     k.deal = select_deal_of(b->a->topk, SELECT_TOKENS_MAX);
     k.part = SELECT_ALL;
     if (nwriters > nself && g->shape.nlocal > 1) {

@@ -13,7 +13,7 @@ struct handle_view { /* pointers into handle memory; read-only after Update */
     const uint32_t *row, *id, *at, *list, *list_start, *recv_n;
     const uint32_t
         *place;          /* [nranks] node << 16 | local index; a kernel may keep it in the block */
-    uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */
+    uint64_t per_expert; /* of struct swl_device_group */
     uint32_t topk, experts;
 };
 
@@ -24,23 +24,29 @@ SWL_DEV uint32_t expert_rank(const struct handle_view *h, uint32_t id)
     return (uint32_t)(id * h->per_expert >> 40);
 }
 
+SWL_DEV struct handle_view handle_view_at(const struct swl_device_group *g, const char *memory,
+                                          const struct swl_handle_layout *l, uint32_t topk)
+{
+    const struct handle_view h = {(const struct swl_handle_head *)(memory + l->head),
+                                  (const uint32_t *)(memory + l->row),
+                                  (const uint32_t *)(memory + l->id),
+                                  (const uint32_t *)(memory + l->at),
+                                  (const uint32_t *)(memory + l->list),
+                                  (const uint32_t *)(memory + l->list_start),
+                                  (const uint32_t *)(memory + l->recv_n),
+                                  g->rank_place,
+                                  g->per_expert,
+                                  topk,
+                                  g->shape.nlocal_experts};
+    return h;
+}
+
 SWL_DEV struct handle_view handle_view_of(const struct swl_device_group *g, const char *memory,
                                           uint32_t topk)
 {
     const struct swl_handle_layout l = swl_handle_layout_of(&g->shape, topk);
-    const struct handle_view h = {(const struct swl_handle_head *)(memory + l.head),
-                                  (const uint32_t *)(memory + l.row),
-                                  (const uint32_t *)(memory + l.id),
-                                  (const uint32_t *)(memory + l.at),
-                                  (const uint32_t *)(memory + l.list),
-                                  (const uint32_t *)(memory + l.list_start),
-                                  (const uint32_t *)(memory + l.recv_n),
-                                  g->rank_place,
-                                  ((1ull << 40) + g->shape.nlocal_experts - 1) /
-                                      g->shape.nlocal_experts,
-                                  topk,
-                                  g->shape.nlocal_experts};
-    return h;
+
+    return handle_view_at(g, memory, &l, topk);
 }
 
 /* Are these the bytes of this group, layout, K and T? */

@@ -29,6 +29,8 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .entry = entry,
         .roles = direct ? group->plan.dispatch_direct : plan->roles,
         .block = group->plan.dispatch_block[direct],
+        .shared = swl_block_of(&group->plan.dispatch_block[direct]),
+        .at = swl_handle_layout_of(&group->plan.shape, handle->info.topk),
     };
 
     return swl_group_launch(group, &swl_ht_dispatch_desc, plan, &args, call->stream);
