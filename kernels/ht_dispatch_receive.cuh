@@ -208,7 +208,8 @@ SWL_DEV bool drain_end(const struct receiver *rc, struct drain *d)
     return true;
 }
 
-/* Leaders: credit of what has been taken goes back when it is a good part of the ring. */
+/* Leaders: credit of what has been taken goes back when it is a good part of the ring. The release waits
+ * for all that the SM has under way, so it is best done while rows are being loaded. */
 SWL_DEV void receive_credit(struct receiver *rc, uint32_t least)
 {
     const struct swl_device_group *g = rc->b->g;
@@ -236,7 +237,8 @@ SWL_DEV int receive_pass(struct receiver *rc)
     warp_sync(); /* what a ring's lanes acquired is every lane's */
     if (leads && rc->to > rc->from)
         tally_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
-    drain_begin(rc, &d); /* meanwhile the rest of the records */
+    drain_begin(rc, &d); /* meanwhile: credit of passes before, and the rest of the records */
+    receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
     /* each lane of a ring takes records of its own */
     for (uint64_t at = rc->from + ((uint32_t)lane_id() & (rc->span - 1)); ok && at < rc->to;
          at += rc->span)
@@ -246,7 +248,6 @@ SWL_DEV int receive_pass(struct receiver *rc)
     warp_sync(); /* every lane has read its part of the slots */
     rc->from = rc->to;
     rc->settled = false;
-    receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
     return 1;
 }
 
