@@ -99,9 +99,15 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
     bool go;
 
     if (first_thread()) {
+        const struct swl_state *s = g->state;
+        const uint64_t clears = s->clears, cleared = s->cleared;
+        const uint64_t gen = peek_in_gpu(&s->gen); /* block 0 may be recovering */
+        bool given_up;
+
         watch_fill(&c->watch, g, op);
-        c->recover = g->state->clears != g->state->cleared;
-        c->go = 1;
+        given_up = watch_given_up_in(&c->watch, gen); /* its words come with the state */
+        c->recover = clears != cleared;
+        c->go = c->recover || !given_up;
         if (!c->recover)
             call_number(c, g);
     }
@@ -119,11 +125,10 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
             if (block_id() == 0)
                 c->go = !(g->state->resynced & SWL_RESYNC_FAILED);
         }
+        if (first_thread() && watch_given_up(&c->watch))
+            c->go = 0;
         block_sync();
     }
-    if (first_thread() && watch_given_up(&c->watch))
-        c->go = 0;
-    block_sync();
     go = c->go;
     block_sync(); /* all have read it before the kernel's own checks change it */
     return go;

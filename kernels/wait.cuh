@@ -51,12 +51,17 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w)
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
  * word with its own, smaller generation since: whoever gave up has left a bit. Nothing is read on the
  * strength of it, so that three relaxed loads, one behind the other, are enough. */
-SWL_DEV bool watch_given_up(const struct swl_watch *w)
+SWL_DEV bool watch_given_up_in(const struct swl_watch *w, uint64_t gen)
 {
     const uint64_t poison = peek_from_peer(w->poison);
     const uint32_t claimed = peek_in_gpu(w->claimed), bits = peek_in_gpu(w->async_bits);
 
-    return swl_poison_gen(poison) >= w->gen || claimed != 0 || (bits & SWL_ASYNC_TIMEOUT) != 0;
+    return swl_poison_gen(poison) >= gen || claimed != 0 || (bits & SWL_ASYNC_TIMEOUT) != 0;
+}
+
+SWL_DEV bool watch_given_up(const struct swl_watch *w)
+{
+    return watch_given_up_in(w, w->gen);
 }
 
 /* Every rank of the node gives this call up. Any lane, any number of times. */
