@@ -11,7 +11,7 @@
  *           they are taken: whoever takes them has them in the tensor when the kernel ends
  *
  * The lanes of a receiver share out its rings, `span` lanes each; every ring with news gives up to
- * SWL_RECEIVE_MAX records a pass. */
+ * SWL_RECEIVE_MAX records a pass, whose selections are shared out over all lanes. */
 #pragma once
 
 #include "kernels/ht_dispatch.cuh"
@@ -24,7 +24,8 @@ struct receiver { /* equal in all lanes, but for the lane's ring */
     uint32_t row_at;
     uint32_t span; /* lanes of a ring, power of two */
     uint32_t first, step, nrings;
-    bool settled; /* nothing was taken since receive_settle */
+    bool settled;            /* nothing was taken since receive_settle */
+    struct select_deal deal; /* of the selections of records to lanes */
     /* of the lane */
     uint32_t ring;           /* x, or nrings: none */
     uint32_t local;          /* writer's rank */
@@ -107,33 +108,58 @@ SWL_DEV bool receive_look(struct receiver *rc)
     return true;
 }
 
-/* Weights and ids of one record. False for a foreign record. */
-SWL_DEV bool receive_record(const struct receiver *rc, uint64_t position)
+/* One selection of a record, or none: its weight and id, at the record's row. False for a foreign record. */
+SWL_DEV bool receive_selection(const struct receiver *rc, const struct swl_record *record,
+                               uint32_t k, uint32_t local)
 {
     const struct swl_dispatch_args *a = rc->b->a;
-    const struct swl_record *record = receive_slot(rc, position);
-    const struct swl_selection *sel = (const struct swl_selection *)(record + 1);
-    const uint32_t row = record->row, n = record->n;
+    const struct swl_record head = *record;
+    const struct swl_selection *sel = (const struct swl_selection *)(record + 1) + k;
+    const uint64_t place = (uint64_t)head.row * a->topk + k;
 
-    if (record->gen_call != rc->b->common->gen_call || n > a->topk) {
+    if (head.gen_call != rc->b->common->gen_call || head.n > a->topk) {
         const struct wait_at at = dispatch_at(rc->b, SWL_FAULT_WRONG_CALL, SWL_WARP_RECEIVER,
-                                              rc->b->g->local_rank[rc->local]);
+                                              rc->b->g->local_rank[local]);
 
-        watch_fault(&rc->b->common->watch, at, rc->b->common->gen_call, record->gen_call,
+        watch_fault(&rc->b->common->watch, at, rc->b->common->gen_call, head.gen_call,
                     SWL_ASYNC_TIMEOUT);
         return false;
     }
-    if (row < a->out_weight_rows)
-        for (uint32_t k = 0; k < a->topk; k++)
-            a->out_weights[(uint64_t)row * a->topk + k] = k < n ? sel[k].weight : 0.0f;
-    if (row < a->out_idx_rows)
-        for (uint32_t k = 0; k < a->topk; k++)
-            write_index(a, (uint64_t)row * a->topk + k,
-                        k < n ? (int64_t)sel[k].expert + a->idx_base : -1);
+    if (head.row < a->out_weight_rows)
+        a->out_weights[place] = k < head.n ? sel->weight : 0.0f;
+    if (head.row < a->out_idx_rows)
+        write_index(a, place, k < head.n ? (int64_t)sel->expert + a->idx_base : -1);
     /* never beyond the caller's tensors */
-    if (row >= swl_min_u32(a->out_rows, swl_min_u32(a->out_weight_rows, a->out_idx_rows)))
+    if (k == 0 &&
+        head.row >= swl_min_u32(a->out_rows, swl_min_u32(a->out_weight_rows, a->out_idx_rows)))
         or_in_gpu(&rc->b->g->state->async_bits, SWL_ASYNC_OVERFLOW);
     return true;
+}
+
+/* All lanes: weights and ids of the records of this pass, a selection each. False: one was foreign. */
+SWL_DEV bool receive_records(const struct receiver *rc)
+{
+    const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
+    uint32_t leaders = warp_ballot(leads && rc->to > rc->from);
+    bool ok = true;
+
+    for (; leaders; leaders &= leaders - 1) {
+        const int lane = first_bit(leaders);
+        const uint64_t from = warp_shfl(rc->from, lane), to = warp_shfl(rc->to, lane);
+        const char *slots = (const char *)warp_shfl((uint64_t)(uintptr_t)rc->slots, lane);
+        const uint32_t wrap = warp_shfl(rc->nslots, lane) - 1, stride = warp_shfl(rc->stride, lane);
+        const uint32_t local = warp_shfl(rc->local, lane);
+
+        for (uint64_t at = from + rc->deal.r; ok && rc->deal.r < rc->deal.tokens && at < to;
+             at += rc->deal.tokens) {
+            const struct swl_record *record =
+                (const struct swl_record *)(slots + (uint32_t)(at & wrap) * stride);
+
+            for (uint32_t k = rc->deal.k; ok && k < rc->b->a->topk; k += 32)
+                ok = receive_selection(rc, record, k, local);
+        }
+    }
+    return warp_all(ok);
 }
 
 /* Rows of this pass that travel in slots, one after the other. Equal in all lanes. */
@@ -230,7 +256,6 @@ SWL_DEV int receive_pass(struct receiver *rc)
 {
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
     struct drain d;
-    bool ok = true;
 
     if (!receive_look(rc))
         return 0;
@@ -239,11 +264,7 @@ SWL_DEV int receive_pass(struct receiver *rc)
         tally_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
     drain_begin(rc, &d); /* meanwhile: credit of passes before, and the rest of the records */
     receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
-    /* each lane of a ring takes records of its own */
-    for (uint64_t at = rc->from + ((uint32_t)lane_id() & (rc->span - 1)); ok && at < rc->to;
-         at += rc->span)
-        ok = receive_record(rc, at);
-    if (!warp_all(ok) || !drain_end(rc, &d))
+    if (!receive_records(rc) || !drain_end(rc, &d))
         return -1;
     warp_sync(); /* every lane has read its part of the slots */
     rc->from = rc->to;
@@ -286,6 +307,7 @@ SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copie
     rc.slots = g->window;
     rc.from = rc.to = rc.told = 0;
     rc.settled = true;
+    rc.deal = select_deal_of(b->a->topk, 32);
     return rc;
 }
 
