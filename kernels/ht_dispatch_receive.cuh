@@ -282,6 +282,15 @@ SWL_DEV void receive_settle(struct receiver *rc)
     warp_sync();
 }
 
+/* Leaders, when all rows of the call have been taken: the writers know that rings are empty then. */
+SWL_DEV void receive_end(const struct receiver *rc)
+{
+    const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
+
+    if (leads && rc->ring < rc->nrings)
+        rc->b->g->link_taken[rc->ring] = rc->from;
+}
+
 SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copier *copier,
                                     uint32_t index, uint32_t nreceivers)
 {
@@ -342,12 +351,13 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
         }
         if (moved)
             continue;
-        receive_settle(&rc);
         have = warp_shfl(lane_id() == 0 ? peek_in_gpu(&g->state->received) : 0u, 0);
         if (have >= want)
-            return;
+            break;
+        receive_settle(&rc);
         if (!warp_all(wait_again(&b->common->watch, at, want, have,
                                  SWL_PAUSE("rows from local writers", b->channel, index))))
             return;
     }
+    receive_end(&rc);
 }
