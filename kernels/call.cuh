@@ -239,14 +239,17 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
     }
     advance_positions(g);
     if (first_thread()) {
+        const uint64_t clears = s->clears, cleared = s->cleared; /* loads first, all at once */
+        const uint64_t gen = s->gen, epoch = s->epoch, call = s->call;
+
         publish_errors(g, &c->watch, given_up);
         if (c->watch.op == SWL_OP_UPDATE)
-            s->epoch++;
+            s->epoch = epoch + 1;
         else
-            s->call++;
-        if (s->cleared != s->clears) /* from now on the host counts alarms of this generation */
-            publish_to_host(g->host_settled, swl_settled_word(s->clears, s->gen));
-        s->cleared = s->clears;
+            s->call = call + 1;
+        if (cleared != clears) /* from now on the host counts alarms of this generation */
+            publish_to_host(g->host_settled, swl_settled_word(clears, gen));
+        s->cleared = clears;
         s->ticket = s->barrier = 0;
         s->received = s->served = s->gathered = 0;
         s->turns[0] = s->turns[1] = 0;
