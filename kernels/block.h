@@ -60,7 +60,7 @@ SWL_HD struct swl_block swl_block_of(const struct swl_block_shape *s)
 
 /* Stages and pieces for rows of row_bytes: as few, equal pieces as give a copier three stages; two
  * stages where even the smallest pieces are too large. nstages 0: nothing fits. A copy engine likes
- * large pieces, and a warp spends as long on a small one. */
+ * large pieces that are whole lines, and a warp spends as long on a small one. */
 SWL_HD void swl_block_fit(struct swl_block_shape *s, uint32_t row_bytes, uint64_t shared_bytes)
 {
     uint32_t pieces = (row_bytes + SWL_PIECE_MAX - 1) / SWL_PIECE_MAX;
@@ -71,7 +71,7 @@ SWL_HD void swl_block_fit(struct swl_block_shape *s, uint32_t row_bytes, uint64_
     fixed = swl_block_of(s).bytes + 256;
     room = shared_bytes > fixed ? (shared_bytes - fixed) / s->ncopiers : 0;
     do {
-        s->piece_bytes = swl_round_up((row_bytes + pieces - 1) / pieces, 16);
+        s->piece_bytes = swl_round_up((row_bytes + pieces - 1) / pieces, 128);
         s->nstages = swl_min_u32((uint32_t)(room / s->piece_bytes), SWL_STAGES_MAX);
         pieces++;
     } while (s->nstages < 3 && s->piece_bytes > 1024);

@@ -140,9 +140,16 @@ SWL_HD uint32_t swl_slot_bytes(const struct swl_shape *s)
     return swl_round_up(swl_slot_row_at(s->max_topk) + s->row_bytes, 128);
 }
 
-SWL_HD uint32_t swl_link_row_at(uint32_t topk)
+/* Of a record with its selections. */
+SWL_HD uint32_t swl_link_head_bytes(uint32_t topk)
 {
     return (uint32_t)(sizeof(struct swl_record) + topk * sizeof(struct swl_selection));
+}
+
+/* Of the row in a link slot: where a line begins, which copy engines like. */
+SWL_HD uint32_t swl_link_row_at(uint32_t topk)
+{
+    return swl_round_up(swl_link_head_bytes(topk), 128);
 }
 
 SWL_HD uint32_t swl_link_slot_bytes(const struct swl_shape *s)
@@ -160,7 +167,7 @@ SWL_HD uint32_t swl_request_bytes(const struct swl_shape *s)
  * then one of many small slots, a record each. Power of two, at least link_slots. */
 SWL_HD uint32_t swl_record_bytes(const struct swl_shape *s)
 {
-    return swl_round_up(swl_link_row_at(s->max_topk), 32);
+    return swl_round_up(swl_link_head_bytes(s->max_topk), 32);
 }
 
 SWL_HD uint32_t swl_record_slots(const struct swl_shape *s)
