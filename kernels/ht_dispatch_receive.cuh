@@ -16,7 +16,7 @@
 
 #include "kernels/ht_dispatch.cuh"
 
-#define SWL_RECEIVE_MAX 8u
+#define SWL_RECEIVE_MAX 16u
 
 struct receiver { /* equal in all lanes, but for the lane's ring */
     const struct dispatch_block *b;
@@ -93,6 +93,8 @@ SWL_DEV bool receive_look(struct receiver *rc)
     const struct swl_device_group *g = rc->b->g;
     const int leader = lane_id() & ~(int)(rc->span - 1);
     const uint64_t gen = rc->b->common->gen;
+    /* half a ring at most: its credit goes back while the other half is copied */
+    const uint32_t most = swl_min_u32(rc->nslots / 2, SWL_RECEIVE_MAX);
     uint64_t tail = rc->from;
 
     if (rc->ring < rc->nrings)
@@ -104,7 +106,7 @@ SWL_DEV bool receive_look(struct receiver *rc)
     warp_sync(); /* the leader's look was before: the acquires of all its lanes see at least that */
     if (tail > rc->from)
         (void)read_from_peer(own_word(g, g->at.link_tail, rc->ring));
-    rc->to = tail - rc->from < SWL_RECEIVE_MAX ? tail : rc->from + SWL_RECEIVE_MAX;
+    rc->to = tail - rc->from < most ? tail : rc->from + most;
     return true;
 }
 

@@ -21,8 +21,8 @@
 #include "kernels/entry.cuh"
 #include "kernels/select.cuh"
 
-#define SWL_LAG         4u /* pieces */
-#define SWL_CADENCE_MAX 8u /* rows */
+#define SWL_LAG         4u  /* pieces */
+#define SWL_CADENCE_MAX 16u /* rows */
 
 struct link_state {     /* of one destination; in shared memory, this warp's alone */
     uint64_t sent;      /* next position */
