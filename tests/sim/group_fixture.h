@@ -7,6 +7,8 @@
 #include <cuda_runtime.h>
 #include <swimlane.h>
 
+#include <vector>
+
 /* Two SMs: few fibers, so that the tests are fast. */
 inline ncclEpGroupConfig_t small_config()
 {
@@ -31,27 +33,32 @@ inline uint64_t query(ncclEpGroup_t group, int key)
     return value;
 }
 
-/* All ranks still reach each other through the communicator. */
-inline void expect_comm_works(const swl_rank *rank)
+/* What every rank says, in the order of ranks: they reach each other through the communicator. */
+inline std::vector<int> said_by_all(const swl_rank *rank, int mine)
 {
+    std::vector<int> all((size_t)rank->nranks, -1);
     const size_t bytes = sizeof(int) * (size_t)(rank->nranks + 1);
     int *words = (int *)pool_take(bytes);
     cudaStream_t stream;
 
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaMemcpy(words, &rank->rank, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(words, &mine, sizeof(int), cudaMemcpyHostToDevice), cudaSuccess);
     settle();
     EXPECT_EQ(ncclAllGather(words, words + 1, 1, ncclInt32, rank->comm, stream), ncclSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    for (int r = 0; r < rank->nranks; r++) {
-        int value = -1;
-
-        EXPECT_EQ(cudaMemcpy(&value, words + 1 + r, sizeof(int), cudaMemcpyDeviceToHost),
-                  cudaSuccess);
-        EXPECT_EQ(value, r);
-    }
+    EXPECT_EQ(cudaMemcpy(all.data(), words + 1, bytes - sizeof(int), cudaMemcpyDeviceToHost),
+              cudaSuccess);
     pool_give(words, bytes);
     EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    return all;
+}
+
+inline void expect_comm_works(const swl_rank *rank)
+{
+    const std::vector<int> all = said_by_all(rank, rank->rank);
+
+    for (int r = 0; r < rank->nranks; r++)
+        EXPECT_EQ(all[(size_t)r], r);
 }
 
 /* The last sentence of this rank holds every one of `words`. */
