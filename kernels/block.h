@@ -2,11 +2,13 @@
  *
  * Route and dispatch use one picture: a common part, words per ring of the block's channel, and per
  * warp a scratch list, the state of its links to the ranks of the node, and copy stages. Combine has its
- * own: instead of copy stages a warp has a ring of units, which hold pieces of rows on their way, and the
- * lists of the tokens it works on. The host sizes it, the kernel finds its parts. */
+ * own: a warp has the lists of the tokens it works on, and only the warps that serve rows have stages.
+ * The host sizes it, the kernel finds its parts. */
 #pragma once
 
 #include "kernels/layout.h"
+
+#include <stdbool.h>
 
 #define SWL_COMMON_BYTES  512u  /* struct block_common of call.cuh fits */
 #define SWL_GROUP_BYTES   1024u /* struct swl_device_group of args.h fits */
@@ -81,17 +83,17 @@ SWL_HD void swl_block_fit(struct swl_block_shape *s, uint32_t row_bytes, uint64_
 
 /* ---- combine ---- */
 
-#define SWL_UNIT_BYTES      2048u /* four 16-byte vectors for each lane */
-#define SWL_UNITS_MAX       16u
-#define SWL_KEY_BYTES       256u /* keys of struct warp_scratch */
-#define SWL_LIST_HEAD_BYTES 32u  /* struct sum_list of terms.cuh */
-#define SWL_TERM_BYTES      24u  /* struct sum_term of terms.cuh */
+#define SWL_STEP_MAX        4u     /* pieces that a server loads together */
+#define SWL_SERVER_BYTES    65536u /* of its stages, more where they are only two */
+#define SWL_KEY_BYTES       256u   /* keys of struct warp_scratch */
+#define SWL_LIST_HEAD_BYTES 32u    /* struct sum_list of terms.cuh */
+#define SWL_TERM_BYTES      24u    /* struct sum_term of terms.cuh */
 
 struct swl_combine_shape { /* equal in all blocks */
     uint32_t nwarps, nrings;
-    uint32_t nlists; /* tokens that a gatherer works on */
-    uint32_t terms;  /* most terms of a token */
-    uint32_t unit_bytes, nunits;
+    uint32_t nlists;                         /* tokens that a gatherer works on */
+    uint32_t terms;                          /* most terms of a token */
+    uint32_t nservers, nstages, stage_bytes; /* the last nservers warps have stages */
 };
 
 struct swl_combine_block { /* byte offsets in dynamic shared memory */
@@ -99,8 +101,8 @@ struct swl_combine_block { /* byte offsets in dynamic shared memory */
     uint32_t out_words; /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t in_words;  /* u64 [SWL_RING_WORDS][nrings] */
     uint32_t scratch;   /* [nwarps] of swl_combine_scratch_bytes */
-    uint32_t barriers;  /* mbarrier [nwarps][nunits] */
-    uint32_t units;     /* [nwarps][nunits][unit_bytes] */
+    uint32_t barriers;  /* mbarrier [nservers][nstages] */
+    uint32_t stages;    /* [nservers][nstages][stage_bytes] */
     uint32_t bytes;
 };
 
@@ -126,28 +128,31 @@ SWL_HD struct swl_combine_block swl_combine_block_of(const struct swl_combine_sh
     b.out_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
     b.in_words = (uint32_t)swl_take(&at, 8ull * SWL_RING_WORDS * s->nrings);
     b.scratch = (uint32_t)swl_take(&at, (uint64_t)s->nwarps * swl_combine_scratch_bytes(s));
-    b.barriers = (uint32_t)swl_take(&at, 8ull * s->nunits * s->nwarps);
-    b.units = (uint32_t)swl_take(&at, (uint64_t)s->nunits * s->unit_bytes * s->nwarps);
+    b.barriers = (uint32_t)swl_take(&at, 8ull * s->nstages * s->nservers);
+    b.stages = (uint32_t)swl_take(&at, (uint64_t)s->nstages * s->stage_bytes * s->nservers);
     b.bytes = (uint32_t)swl_take(&at, 0);
     return b;
 }
 
-/* Sets unit_bytes and nunits to what fits: units as large as rows need, at least four of them before
- * they get larger. nunits 0: not even two of 128 bytes fit. */
-SWL_HD void swl_combine_fit(struct swl_combine_shape *s, uint32_t row_bytes, uint64_t shared_bytes)
+/* Stages of servers, an even number: a row in as few, equal pieces as give a server two of them. False:
+ * not even small ones fit. */
+SWL_HD bool swl_combine_fit(struct swl_combine_shape *s, uint32_t row_bytes, uint64_t shared_bytes)
 {
+    uint32_t pieces = (row_bytes + SWL_PIECE_MAX - 1) / SWL_PIECE_MAX;
     uint64_t fixed, room;
 
-    s->unit_bytes = 0;
-    s->nunits = SWL_UNITS_MAX;
+    s->nstages = 2 * SWL_STEP_MAX;
+    s->stage_bytes = 0;
     fixed = swl_combine_block_of(s).bytes + 256;
-    room = shared_bytes > fixed ? (shared_bytes - fixed) / s->nwarps : 0;
-    s->unit_bytes = SWL_UNIT_BYTES;
-    if (row_bytes > 0 && row_bytes < SWL_UNIT_BYTES) /* multiples of 32: half is whole vectors */
-        s->unit_bytes = swl_round_up(row_bytes, 32);
-    while (s->unit_bytes > 128 && room / s->unit_bytes < 4)
-        s->unit_bytes = swl_round_up(s->unit_bytes / 2, 32);
-    s->nunits = swl_min_u32((uint32_t)(room / s->unit_bytes), SWL_UNITS_MAX);
-    if (s->nunits < 2)
-        s->nunits = 0;
+    if (s->nservers == 0 || fixed > shared_bytes)
+        return fixed <= shared_bytes;
+    room = (shared_bytes - fixed) / s->nservers;
+    if (room > SWL_SERVER_BYTES)
+        room = SWL_SERVER_BYTES;
+    do {
+        s->stage_bytes = swl_round_up((row_bytes + pieces - 1) / pieces, 16);
+        s->nstages = swl_min_u32((uint32_t)(room / s->stage_bytes), 2 * SWL_STEP_MAX) & ~1u;
+        pieces++;
+    } while (s->nstages < 2 && s->stage_bytes > 128);
+    return s->nstages >= 2;
 }

@@ -46,7 +46,7 @@ SWL_DEV void rings_begin(const struct combine_block *b)
 }
 
 /* What a summer or gateway warp starts from; `number` among the gatherers of its channel. */
-SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const struct units *units,
+SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b,
                                           struct warp_scratch *scratch, uint32_t role,
                                           uint32_t number)
 {
@@ -65,7 +65,7 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
     p.ga.row_bytes = b->a->row_bytes;
     p.ga.dtype = b->a->dtype;
     p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);
-    p.units = *units;
+    p.vectors = b->a->row_bytes / sizeof(struct vec16);
     p.lists = (char *)scratch + SWL_KEY_BYTES;
     p.list_bytes = swl_list_bytes(s->terms);
     p.nlists = s->nlists;
@@ -73,7 +73,7 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b, const s
 }
 
 SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *job,
-                          const struct units *units, struct warp_scratch *scratch)
+                          const struct serve_stages *stages, struct warp_scratch *scratch)
 {
     const struct swl_roles *roles = &b->a->roles;
     const uint32_t nsum = role_warps(roles, SWL_C_SUM);
@@ -88,11 +88,11 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
             ht_combine_source_coord(b);
         break;
     case SWL_C_SUM:
-        pipe = gather_pipe_of(b, units, scratch, SWL_WARP_SUMMER, job->index);
+        pipe = gather_pipe_of(b, scratch, SWL_WARP_SUMMER, job->index);
         ht_combine_sum(b, &pipe, job->index, nsum);
         break;
     case SWL_C_GATEWAY:
-        pipe = gather_pipe_of(b, units, scratch, SWL_WARP_GATEWAY, nsum + job->index);
+        pipe = gather_pipe_of(b, scratch, SWL_WARP_GATEWAY, nsum + job->index);
         ht_combine_gateway(b, &pipe, job->index);
         break;
     case SWL_C_GATEWAY_COORD:
@@ -100,7 +100,7 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
             ht_combine_gateway_coord(b);
         break;
     case SWL_C_SERVE:
-        ht_combine_serve(b, units, scratch, job->index, role_warps(roles, SWL_C_SERVE));
+        ht_combine_serve(b, stages, scratch, job->index, role_warps(roles, SWL_C_SERVE));
         break;
     default:
         break;
@@ -114,7 +114,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
 
     const struct combine_block b = combine_block_of(&args);
     const struct warp_job job = warp_job_of(&args.roles);
-    const struct units units = units_init(&b.shared, args.shared.unit_bytes, args.shared.nunits);
+    const struct serve_stages stages = serve_stages_of(&b, &job);
 
     if (call_begin(b.g, SWL_OP_COMBINE)) {
         if (block_id() == 0 && warp_id() == 0)
@@ -131,7 +131,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
         block_sync();
         if (b.common->go) {
             combine_role(
-                &b, &job, &units,
+                &b, &job, &stages,
                 warp_scratch_at(b.shared.scratch, swl_combine_scratch_bytes(&args.shared)));
             if (args.entry.direct && block_id() == 0 && warp_id() == 0)
                 await_exits(&b);

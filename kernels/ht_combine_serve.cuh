@@ -3,8 +3,8 @@
  * ht_combine_serve (server warps): copy requested rows into the landing slots of gatherers.
  * Reads:    fetch requests, the user's input tensor     Writes: landing slots at the gatherers
  * Waits:    fetch_request                               Signals: fetch_done at the gatherer
- * Order:    acquire.sys of a request, warp_sync; bulk stores complete, warp_sync, before fetch_done is
- *           released
+ * Order:    acquire.sys of a request, warp_sync, proxy fence; bulk stores complete, warp_sync, before
+ *           fetch_done is released
  * Progress: the request is the credit; waits for nobody but the gatherers
  * Ends:     every row was asked for, or read in place by this rank's own gatherers (each exactly
  *           once)
@@ -42,91 +42,106 @@ SWL_DEV void await_exits(const struct combine_block *b)
     warp_sync();
 }
 
-/* A server's view of its units: two banks of as many units as it has copying lanes. Lane i of them
- * loads every n-th piece of the rows at hand into its unit of one bank, while the other is stored. */
-struct serve_lanes {
-    struct units units;
-    struct serve_row *rows; /* shared: [SWL_SERVE_ROWS] the rows at hand */
-    uint32_t n;             /* copying lanes */
-    uint32_t phases;        /* of this lane: bit i is the parity of its unit of bank i */
+struct
+    serve_mark { /* of a lane: rows of its ring are there when the word `done` at the peer is `upto` */
+    uint64_t *done; /* 0: no word */
+    uint64_t upto;
+};
+
+struct serve_stages {
+    char *at;         /* shared: [n][bytes] */
+    mbarrier *loaded; /* shared: [n] */
+    uint32_t bytes, n;
+};
+
+/* All lanes: the stages of this warp, if it is a server; those are the last warps of their half. A block
+ * barrier must follow before the first load. */
+SWL_DEV struct serve_stages serve_stages_of(const struct combine_block *b,
+                                            const struct warp_job *job)
+{
+    const struct swl_combine_shape *shape = &b->a->shared;
+    const struct swl_roles *roles = &b->a->roles;
+    const bool even = roles->halves == 2 && (uint32_t)block_id() % 2 == 1;
+    const uint32_t server = job->index - (even ? roles->count[SWL_C_SERVE][0] : 0);
+    const uint32_t n = job->role == SWL_C_SERVE ? shape->nstages : 0;
+    char *shared = (char *)block_shared();
+    const struct serve_stages s = {shared + b->shared.stages + server * n * shape->stage_bytes,
+                                   (mbarrier *)(shared + b->shared.barriers) + server * n,
+                                   shape->stage_bytes, n};
+
+    for (uint32_t i = lane_id(); i < n; i += 32) {
+        stage_init(&s.loaded[i], 1);
+        stage_init_done();
+    }
+    return s;
+}
+
+/* A server warp. Rows pass through its stages in two banks: lane i loads a piece into its stage of one
+ * bank, while its piece in the other is stored. */
+struct server {
+    const struct combine_block *b;
+    struct serve_stages stages;
+    struct serve_row *rows; /* shared: the batch at hand, [most] */
+    uint32_t n;             /* stages of a bank, lanes that copy */
+    uint32_t pieces;        /* of a row */
+    uint32_t most;          /* rows of a batch */
+    uint32_t phases;        /* of this lane: bit i is the parity of its stage of bank i */
+    uint32_t first, step;   /* its rings: first, first + step, ... */
+    uint32_t group, turn;   /* rings group * 32 ... are looked at next, from lane `turn` on */
+    uint32_t ring;          /* of this lane in that group, or SERVE_NONE */
+    uint64_t given;         /* of that ring: rows taken from it */
+    uint32_t uncounted;     /* rows copied since the rank's count of them was told */
+    struct serve_mark told; /* what this lane writes next: stored in the last `untold` steps */
+    uint32_t untold;
 };
 struct serve_row {
     const char *src;
     char *dst;
 };
-#define SWL_SERVE_ROWS 64u
-static_assert(sizeof(struct serve_row) * SWL_SERVE_ROWS <= SWL_SCRATCH_BYTES, "scratch of a warp");
+#define SERVE_NONE       ~0u
+#define SERVE_STEPS_TOLD 4u
+static_assert(sizeof(struct serve_row) * SWL_STEP_MAX <= SWL_SCRATCH_BYTES, "scratch of a warp");
 
-struct serve_piece { /* of a lane; bytes 0: none */
+struct serve_piece { /* of a lane */
     char *dst;
-    struct unit_turn turn;
-    uint32_t bytes;
+    uint32_t bytes; /* 0: none */
+    uint32_t bank;
 };
 
-/* One lane: start loading piece number `piece` of a row. */
-SWL_DEV struct serve_piece serve_load(const struct combine_block *b, const struct serve_lanes *s,
-                                      uint32_t row, uint32_t piece, uint32_t bank)
+SWL_DEV uint32_t serve_rings(const struct combine_block *b)
 {
-    const uint32_t from = piece * s->units.bytes;
-    const struct serve_piece p = {s->rows[row].dst + from,
-                                  {bank * s->n + lane_id(), s->phases >> bank & 1},
-                                  swl_min_u32(b->a->row_bytes - from, s->units.bytes)};
-
-    bulk_wait_read<0>(); /* this lane's store before the last has read the unit */
-    unit_load(&s->units, p.turn, s->rows[row].src + from, p.bytes);
-    return p;
+    return (b->g->shape.nlocal - 1) * b->g->shape.ngatherers;
 }
 
-/* All lanes: copy the first n rows at hand. Complete on return, also when the call is given up; lane by
- * lane, a release after a warp_sync publishes the stores. False: a load did not complete. */
-SWL_DEV bool serve_copy(const struct combine_block *b, struct serve_lanes *s, uint32_t n)
+/* The ring of this lane in the group. The rings of this rank's own gatherers have no requests. */
+SWL_DEV void serve_turn_to(struct server *s, uint32_t group)
 {
-    const struct wait_at at = combine_at(b, SWL_FAULT_STAGE, SWL_WARP_SERVER, SWL_NO_PEER);
-    const uint32_t pieces = (b->a->row_bytes + s->units.bytes - 1) / s->units.bytes;
-    const uint32_t lane = lane_id();
-    uint32_t row = lane < s->n ? lane / pieces : n, piece = lane % pieces;
-    struct serve_piece before = {0, {0, 0}, 0};
-    bool ok = true;
+    const struct swl_device_group *g = s->b->g;
+    const uint32_t per = g->shape.ngatherers;
+    const uint32_t i = s->first + (group * 32 + (uint32_t)lane_id()) * s->step;
 
-    for (uint32_t bank = 0; row < n || before.bytes; bank ^= 1) {
-        struct serve_piece now = {0, {0, 0}, 0};
-
-        if (row < n)
-            now = serve_load(b, s, row, piece, bank);
-        if (before.bytes) {
-            s->phases ^= 2u >> bank; /* of the other bank */
-            if (await_unit(&s->units, before.turn, &b->common->watch, at)) {
-                bulk_store(before.dst, unit_at(&s->units, before.turn), before.bytes);
-                bulk_commit();
-            } else {
-                ok = false;
-            }
-        }
-        before = now;
-        for (piece += s->n; piece >= pieces; piece -= pieces)
-            row++;
-    }
-    bulk_wait<0>(); /* complete at the gatherer before the word says so */
-    ok = warp_all(ok);
-    warp_sync();
-    return ok;
+    s->group = group;
+    s->ring = i >= serve_rings(s->b) ? SERVE_NONE : i < g->shape.local * per ? i : i + per;
+    if (s->ring != SERVE_NONE)
+        s->given = g->fetch_given[s->ring];
 }
 
-/* Request number `position` of ring x, if it has been made: 1 and its row, 0 not yet, -1 = a row that this
+/* The next request of this lane's ring, if it has been made: 1 and its row, 0 not yet, -1 = a row that this
  * rank does not have. */
-SWL_DEV int serve_request(const struct combine_block *b, uint32_t x, uint64_t position,
-                          struct serve_row *row)
+SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
 {
+    const struct combine_block *b = s->b;
     const struct swl_device_group *g = b->g;
+    const uint32_t x = s->ring;
     const uint32_t local = x / g->shape.ngatherers, number = x % g->shape.ngatherers;
     const uint32_t slots = g->shape.fetch_slots;
     const uint64_t there = (uint64_t)g->shape.local * g->shape.ngatherers + number;
-    const uint64_t slot = position & (slots - 1);
+    const uint64_t slot = s->given & (slots - 1);
     const uint64_t word = /* acquire: pairs with the fence of gather_ask */
         read_from_peer(own_word(g, g->at.fetch_request, (uint64_t)x * slots + slot));
     const uint32_t at = (uint32_t)word;
 
-    if (word != fetch_word(b->common->gen, position, at))
+    if (word != fetch_word(b->common->gen, s->given, at))
         return 0;
     if (at >= b->a->in_rows) {
         watch_fault(&b->common->watch,
@@ -140,104 +155,233 @@ SWL_DEV int serve_request(const struct combine_block *b, uint32_t x, uint64_t po
     return 1;
 }
 
-/* All lanes: put the rows that are asked for into s->rows; x: ring of a lane that has one, `from` the
- * first request that it has not served; *n_p: how many of it are in the list. Rows in all, or -1. */
-SWL_DEV int serve_look(const struct combine_block *b, struct serve_lanes *s, bool has, uint32_t x,
-                       uint64_t from, uint32_t *n_p)
+/* All lanes, where `row` is a request of this lane if it has one: put a batch of them into s->rows, one
+ * of a ring, in turns. The word of a ring that is served goes to mark. Rows of the batch. */
+SWL_DEV uint32_t serve_take(struct server *s, uint32_t mask, const struct serve_row *row,
+                            struct serve_mark *mark)
 {
-    uint32_t rows = 0, all, n = 0;
+    const struct swl_device_group *g = s->b->g;
+    const uint32_t per = g->shape.ngatherers, lane = (uint32_t)lane_id();
+    const uint32_t turned = s->turn ? mask >> s->turn | mask << (32 - s->turn) : mask;
+    const uint32_t place = (uint32_t)count_bits(turned & ((1u << ((lane - s->turn) & 31)) - 1));
+    const uint32_t n = swl_min_u32((uint32_t)count_bits(mask), s->most);
+    const bool taken = (mask >> lane & 1) && place < n;
 
-    do {
+    mark->done = 0;
+    warp_sync(); /* every lane has read the rows of the batch before */
+    if (taken) {
+        const uint64_t there = (uint64_t)g->shape.local * per + s->ring % per;
+
+        s->rows[place] = *row;
+        s->given++;
+        g->fetch_given[s->ring] = s->given;
+        mark->done = peer_word(g, s->ring / per, g->at.fetch_done, there);
+        mark->upto = gen_word(s->b->common->gen, s->given);
+    }
+    s->turn = ((uint32_t)first_bit(warp_ballot(taken && place == n - 1)) + 1) & 31;
+    s->uncounted += n;
+    warp_sync(); /* rows, and what their lanes acquired, are every lane's */
+    /* the landing slots were read by their gatherers: overwrite after that */
+    order_before_bulk_load();
+    return n;
+}
+
+/* All lanes: look for requests, once at each ring if there are none. Rows of the next batch, 0 = none
+ * asked for, -1 = failed. */
+SWL_DEV int serve_look(struct server *s, struct serve_mark *mark)
+{
+    const uint32_t rings = serve_rings(s->b), all = 32 * s->step;
+    const uint32_t mine = rings > s->first ? rings - s->first : 0;
+    const uint32_t groups = (mine + all - 1) / all;
+
+    for (uint32_t i = 0; i < groups; i++) {
         struct serve_row row = {0, 0};
-        const int got =
-            has && n < b->g->shape.fetch_slots ? serve_request(b, x, from + n, &row) : 0;
-        const uint32_t mask = warp_ballot(got > 0);
+        int got;
+        uint32_t mask;
 
+        if (groups > 1)
+            serve_turn_to(s, s->group + 1 == groups ? 0 : s->group + 1);
+        got = s->ring != SERVE_NONE ? serve_request(s, &row) : 0;
         if (warp_any(got < 0))
             return -1;
-        has = got > 0; /* later ones were made later */
-        all = (uint32_t)count_bits(mask);
-        if (has) {
-            s->rows[rows + count_bits(mask & ((1u << lane_id()) - 1))] = row;
-            n++;
-        }
-        rows += all;
-    } while (all && rows + 32 <= SWL_SERVE_ROWS);
-    *n_p = n;
-    warp_sync(); /* rows, and what their lanes acquired, are every lane's */
-    return (int)rows;
-}
-
-/* All lanes: look once at the fetch rings first, first + step, …, one of each lane. The rings of this
- * rank's own gatherers have no requests. 1 moved, 0 nothing, -1 failed. */
-SWL_DEV int serve_pass(const struct combine_block *b, struct serve_lanes *s, uint32_t first,
-                       uint32_t step, uint32_t nrings)
-{
-    const struct swl_device_group *g = b->g;
-    const uint32_t per = g->shape.ngatherers;
-    const uint32_t i = first + (uint32_t)lane_id() * step;
-    const uint32_t x = i < g->shape.local * per ? i : i + per;
-    const uint64_t from = i < nrings ? g->fetch_given[x] : 0;
-    uint32_t n;
-    const int rows = serve_look(b, s, i < nrings, x, from, &n);
-
-    if (rows <= 0)
-        return rows;
-    order_before_bulk_load(); /* the landing slots were read by their gatherers: overwrite after that */
-    if (!serve_copy(b, s, (uint32_t)rows))
-        return -1;
-    if (n) {
-        const uint64_t there = (uint64_t)g->shape.local * per + x % per;
-
-        /* release.sys: complete stores of all lanes, passed on by warp_sync, before the word */
-        publish_to_peer(peer_word(g, x / per, g->at.fetch_done, there),
-                        gen_word(b->common->gen, from + n));
-        g->fetch_given[x] = from + n;
+        mask = warp_ballot(got > 0);
+        if (mask)
+            return (int)serve_take(s, mask, &row, mark);
     }
-    if (lane_id() == 0)
-        add_in_gpu(&g->state->served, (uint32_t)rows);
-    warp_sync();
-    return 1;
+    return 0;
 }
 
-/* Rows of a plain tensor, until every row was asked for or read in place. */
-SWL_DEV void serve_rows(const struct combine_block *b, struct serve_lanes *s, uint32_t first,
-                        uint32_t step)
+/* One lane: the stage of a piece, which is in a bank of its own. */
+SWL_DEV uint32_t serve_stage(const struct server *s, const struct serve_piece *p)
 {
-    const struct swl_device_group *g = b->g;
-    const uint32_t nrings = (g->shape.nlocal - 1) * g->shape.ngatherers;
+    return p->bank * s->n + (uint32_t)lane_id();
+}
+
+/* This lane's piece of a step that begins at piece `from` of `all`, if it has one: start to load it. */
+SWL_DEV void serve_load(struct server *s, uint32_t from, uint32_t all, struct serve_piece *p)
+{
+    const uint32_t lane = (uint32_t)lane_id(), piece = from + lane;
+    const uint32_t row = piece / s->pieces;
+    const uint32_t at = (piece - row * s->pieces) * s->stages.bytes;
+    const uint32_t stage = serve_stage(s, p);
+
+    if (lane >= s->n || piece >= all)
+        return;
+    p->dst = s->rows[row].dst + at;
+    p->bytes = swl_min_u32(s->b->a->row_bytes - at, s->stages.bytes);
+    bulk_wait_read<0>(); /* this lane's store before the last has read the stage */
+    stage_expect(&s->stages.loaded[stage], p->bytes);
+    bulk_load(s->stages.at + stage * s->stages.bytes, s->rows[row].src + at, p->bytes,
+              &s->stages.loaded[stage]);
+}
+
+/* One lane: wait for its piece. A load completes without anybody's help, and it must before the block may
+ * end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends the wait. */
+SWL_DEV bool serve_await(const struct server *s, const struct serve_piece *p)
+{
+    const struct swl_watch *w = &s->b->common->watch;
+    const uint64_t deadline = w->deadline_ns + 1000000000ull;
+    const uint32_t stage = serve_stage(s, p), parity = s->phases >> p->bank & 1;
+
+    while (!stage_test(&s->stages.loaded[stage], parity)) {
+        if (clock_ns() >= deadline) {
+            watch_fault(w, combine_at(s->b, SWL_FAULT_STAGE, SWL_WARP_SERVER, SWL_NO_PEER), stage,
+                        0, SWL_ASYNC_TIMEOUT);
+            return false;
+        }
+        pause_lane(SWL_PAUSE("bulk load in flight", (int)stage, (int)s->first), deadline);
+    }
+    return true;
+}
+
+/* Store the piece of this lane, if there is one. A group of stores for every step. False: not loaded. */
+SWL_DEV bool serve_store(struct server *s, const struct serve_piece *p)
+{
+    bool ok = true;
+
+    if (p->bytes) {
+        ok = serve_await(s, p);
+        s->phases ^= 1u << p->bank;
+        if (ok)
+            bulk_store(p->dst, s->stages.at + serve_stage(s, p) * s->stages.bytes, p->bytes);
+    }
+    bulk_commit();
+    return ok;
+}
+
+/* Nothing is asked for or on its way: has every row been served? 1 yes, 0 not yet, -1 = given up. */
+SWL_DEV int serve_idle(struct server *s)
+{
+    const struct combine_block *b = s->b;
     const uint32_t want = swl_min_u32(b->h.head->recv_rows, b->a->in_rows);
-    const struct wait_at at = combine_at(b, SWL_FAULT_SERVE, SWL_WARP_SERVER, SWL_NO_PEER);
+    uint32_t have = 0;
+    bool ok;
 
-    for (;;) {
-        bool moved = false, ok = true;
-        uint32_t have;
-
-        for (uint32_t x = first; x < nrings; x += 32 * step) {
-            const int n = serve_pass(b, s, x, step, nrings);
-
-            if (n < 0)
-                return;
-            moved = moved || n > 0;
-        }
-        if (moved)
-            continue;
-        have = warp_shfl(lane_id() == 0 ? read_in_gpu(&g->state->served) : 0u, 0);
-        if (have >= want)
-            return;
-        ok = wait_again(&b->common->watch, at, want, have,
-                        SWL_PAUSE("row requests of local ranks", b->channel, (int)first));
-        if (!warp_all(ok))
-            return;
-    }
+    if (lane_id() == 0 && s->uncounted)
+        add_in_gpu(&b->g->state->served, s->uncounted);
+    s->uncounted = 0;
+    have = warp_shfl(lane_id() == 0 ? read_in_gpu(&b->g->state->served) : 0u, 0);
+    if (have >= want)
+        return 1;
+    ok =
+        wait_again(&b->common->watch, combine_at(b, SWL_FAULT_SERVE, SWL_WARP_SERVER, SWL_NO_PEER),
+                   want, have, SWL_PAUSE("row requests of local ranks", b->channel, (int)s->first));
+    return warp_all(ok) ? 0 : -1;
 }
 
-SWL_ROLE void ht_combine_serve(const struct combine_block *b, const struct units *units,
+/* All lanes: announce rows whose stores are not of the newest group. */
+SWL_DEV void serve_tell(struct server *s)
+{
+    bulk_wait<1>(); /* complete at the gatherer before the word says so */
+    warp_sync();    /* ... of all lanes */
+    if (s->told.done)
+        publish_to_peer(s->told.done, s->told.upto); /* release.sys: pairs with term_seen */
+    s->told.done = 0;
+    s->untold = 0;
+}
+
+/* All lanes: a step was stored, but for the newest group. A release at system scope takes microseconds
+ * while the lane's words before it are on their way, so one is made for several steps. */
+SWL_DEV void serve_stored(struct server *s, const struct serve_mark *mark, bool more)
+{
+    if (warp_any(mark->done && s->told.done && s->told.done != mark->done))
+        serve_tell(s); /* of another ring */
+    if (mark->done)
+        s->told = *mark;
+    s->untold++;
+    if (!more || s->untold >= SERVE_STEPS_TOLD)
+        serve_tell(s);
+}
+
+/* Rows of a plain tensor, until every row was asked for or read in place. In each turn the pieces of one
+ * step are loaded, and those of the step before stored. */
+SWL_DEV void serve_run(struct server *s)
+{
+    struct serve_piece before = {0, 0, 0};
+    struct serve_mark asked = {0, 0}, loading = asked, storing = asked;
+    uint32_t next = 0, all = 0, busy = 0;
+
+    for (uint32_t bank = 0;; bank ^= 1) {
+        struct serve_mark mark = {0, 0};
+        struct serve_piece now = {0, 0, bank};
+        int n = 0;
+
+        if (next >= all) {
+            n = serve_look(s, &asked);
+            next = 0;
+            all = n > 0 ? (uint32_t)n * s->pieces : 0;
+        }
+        busy = (busy << 1 | (next < all)) & 7;
+        if (!busy && n == 0)
+            n = serve_idle(s);
+        if (n < 0 || !busy) {
+            if (n)
+                break;
+            continue;
+        }
+        if (next < all) {
+            serve_load(s, next, all, &now);
+            next += s->n;
+            if (next >= all) /* the last step of the batch */
+                mark = asked;
+        }
+        if (!warp_all(serve_store(s, &before))) {
+            before = now;
+            break;
+        }
+        serve_stored(s, &storing, busy & 1);
+        storing = loading;
+        loading = mark;
+        before = now;
+    }
+    if (before.bytes) /* no load may outlive the block */
+        serve_await(s, &before);
+}
+
+SWL_ROLE void ht_combine_serve(const struct combine_block *b, const struct serve_stages *stages,
                                struct warp_scratch *scratch, uint32_t index, uint32_t nservers)
 {
-    const struct swl_device_group *g = b->g;
-    const uint32_t first = index * g->shape.nchannels + b->channel;
-    struct serve_lanes s = {*units, (struct serve_row *)scratch, units->n / 2, 0};
+    const uint32_t c = b->g->shape.nchannels;
+    struct server s = {b,
+                       *stages,
+                       (struct serve_row *)scratch,
+                       stages->n / 2,
+                       1,
+                       1,
+                       0,
+                       index * c + b->channel,
+                       nservers * c,
+                       0,
+                       0,
+                       SERVE_NONE,
+                       0,
+                       0,
+                       {0, 0},
+                       0};
 
-    serve_rows(b, &s, first, nservers * g->shape.nchannels);
+    s.pieces = (b->a->row_bytes + stages->bytes - 1) / stages->bytes;
+    if (s.n > s.pieces)
+        s.most = s.n / s.pieces;
+    serve_turn_to(&s, 0);
+    serve_run(&s);
 }

@@ -13,8 +13,8 @@
  * ht_combine_sum (summer warps): output row of a token = sum over its nodes.
  * Reads:    rows of the own node (in place, or fetched), partial_in     Writes: user output
  * Waits:    entry words, fetched rows, partial_tail    Signals: partial_used bits, exit words
- * Order:    acquire.sys of partial_tail by the term's lane, warp_sync, proxy fence, bulk loads by
- *           lane 0; loads complete in all lanes, warp_sync, release of the used bit
+ * Order:    acquire.sys of partial_tail by the term's lane, warp_sync, loads of all lanes; warp_sync,
+ *           release of the used bit
  * Progress: tokens are taken in order and a warp waits only for its oldest one, so the first
  *           unfinished token finds every older partial sum of its rings consumed, hence credit for
  *           the gateway (chunk <= ring / 2) */

@@ -1,17 +1,15 @@
-/* sum.cuh: fp32 sums of pieces of rows, in the fixed order of the API. Layer: kernels.
+/* sum.cuh: fp32 sums of rows, in the fixed order of the API. Layer: kernels.
  *
  * Every level adds in fp32 into its own accumulator that starts at +0: a node's rows by ascending local
- * rank, then the nodes in order. A warp sums a piece of columns that fits a unit, at most SWL_SUM_VECTORS
- * vectors of 16 bytes for each lane: vector lane, lane + 32, … of the piece. The number of vectors is a
- * constant where these functions are used, so that sums stay in registers. */
+ * rank, then the nodes in order. The lanes of a warp take a row's vectors of 16 bytes in turn; a lane sums
+ * V of them at a time, lane, lane + 32, … of a *piece*. It loads them straight into registers, those of
+ * two terms together: that many loads on their way in 16 warps of a block reach the limit of NVLink
+ * (docs/benchmarks.md). V is a constant where these functions are used, so that sums stay in registers. */
 #pragma once
 
 #include "device.h"
 #include "kernels/args.h"
 #include "kernels/block.h"
-
-#define SWL_SUM_VECTORS 4u
-static_assert(SWL_SUM_VECTORS * 32 * 16 == SWL_UNIT_BYTES, "the lanes cover a unit");
 
 /* Element i of a 16-byte vector, as fp32. */
 SWL_DEV float element_of(const struct vec16 *v, uint32_t i, uint32_t dtype)
@@ -91,58 +89,49 @@ SWL_DEV struct vec16 round_vector(const struct accumulator *a, uint32_t dtype)
     return v;
 }
 
-/* Vector lane + 32 u of a piece of `vectors`: is there one? */
-SWL_DEV bool piece_has(uint32_t u, uint32_t vectors)
+/* All lanes: the vectors lane, lane + 32, … of a piece that begins at `from` and has `left` of them; of a
+ * whole piece each lane has V. */
+template <bool WHOLE, uint32_t V>
+SWL_DEV void vectors_load(struct vec16 (&to)[V], const char *from, uint32_t left)
 {
-    return lane_id() + 32 * u < vectors;
+    const struct vec16 *at = (const struct vec16 *)from + lane_id();
+
+    for (uint32_t u = 0; u < V; u++) {
+        if (WHOLE || lane_id() + 32 * u < left)
+            to[u] = load_row(at + 32 * u);
+        else
+            to[u] = {{0, 0, 0, 0}};
+    }
 }
 
-SWL_DEV void piece_clear(struct accumulator *sum, uint32_t n)
+template <uint32_t DTYPE, uint32_t V>
+SWL_DEV void vectors_add(struct accumulator (&sum)[V], const struct vec16 (&in)[V])
 {
-    for (uint32_t u = 0; u < n; u++)
-        accumulator_clear(&sum[u]);
+    for (uint32_t u = 0; u < V; u++)
+        accumulator_take(&sum[u], &in[u], DTYPE);
 }
 
-/* A whole unit of bf16: the common case, without a test in the loop. Gain: docs/benchmarks.md. */
-SWL_DEV void piece_take_bf16(struct accumulator *sum, const char *unit)
+/* Load and add vectors of a partial sum that came as twice as many of fp32. */
+template <uint32_t V>
+SWL_DEV void vectors_add_wide(struct accumulator (&sum)[V], const char *from, uint32_t left)
 {
-    const struct vec16 *from = (const struct vec16 *)unit + lane_id();
-    struct vec16 in[SWL_SUM_VECTORS];
+    const struct vec16 *at = (const struct vec16 *)from + 2 * lane_id();
 
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++) /* all loads before the first use */
-        in[u] = load_data(from + 32 * u);
-    for (uint32_t u = 0; u < SWL_SUM_VECTORS; u++)
-        accumulator_take(&sum[u], &in[u], SWL_BF16);
-}
-
-/* The first n vectors of a lane, those that a piece of `vectors` has. */
-SWL_DEV void piece_take(struct accumulator *sum, uint32_t n, const char *unit, uint32_t vectors,
-                        uint32_t dtype)
-{
-    const struct vec16 *from = (const struct vec16 *)unit + lane_id();
-
-    for (uint32_t u = 0; u < n; u++)
-        if (piece_has(u, vectors)) {
-            const struct vec16 in = load_data(from + 32 * u);
-
-            accumulator_take(&sum[u], &in, dtype);
-        }
-}
-
-/* The same where the piece came as twice as many vectors of fp32. */
-SWL_DEV void piece_take_fp32(struct accumulator *sum, uint32_t n, const char *unit,
-                             uint32_t vectors)
-{
-    for (uint32_t u = 0; u < n; u++)
-        if (piece_has(u, vectors)) {
-            const struct vec16 *pair = (const struct vec16 *)unit + 2 * (lane_id() + 32 * u);
-            const struct vec16 low = load_data(pair), high = load_data(pair + 1);
+    for (uint32_t u = 0; u < V; u++)
+        if (lane_id() + 32 * u < left) {
+            const struct vec16 low = load_row(at + 64 * u), high = load_row(at + 64 * u + 1);
 
             accumulator_take_fp32(&sum[u], &low, &high);
         }
 }
 
-/* Store vector v: rounded, or as it is for a partial sum that travels as fp32. */
+template <uint32_t V> SWL_DEV void vectors_clear(struct accumulator (&sum)[V])
+{
+    for (uint32_t u = 0; u < V; u++)
+        accumulator_clear(&sum[u]);
+}
+
+/* Store vector v of a row: rounded, or as it is for a partial sum that travels as fp32. */
 SWL_DEV void sum_store(char *out, uint32_t v, const struct accumulator *total, uint32_t dtype,
                        bool fp32)
 {
@@ -161,11 +150,12 @@ SWL_DEV void sum_store(char *out, uint32_t v, const struct accumulator *total, u
     }
 }
 
-/* Vectors first, … of the row at `out`. */
-SWL_DEV void piece_store(const struct accumulator *sum, uint32_t n, char *out, uint32_t first,
-                         uint32_t vectors, uint32_t dtype, bool fp32)
+/* The sums of a piece that begins with vector `first` of the row at `out`. */
+template <bool WHOLE, uint32_t DTYPE, uint32_t V>
+SWL_DEV void vectors_store(const struct accumulator (&sum)[V], char *out, uint32_t first,
+                           uint32_t left, bool fp32)
 {
-    for (uint32_t u = 0; u < n; u++)
-        if (piece_has(u, vectors))
-            sum_store(out, first + lane_id() + 32 * u, &sum[u], dtype, fp32);
+    for (uint32_t u = 0; u < V; u++)
+        if (WHOLE || lane_id() + 32 * u < left)
+            sum_store(out, first + lane_id() + 32 * u, &sum[u], DTYPE, fp32);
 }

@@ -62,19 +62,23 @@ SWL_DEV uint64_t fetch_word(uint64_t gen, uint64_t position, uint32_t row)
     return gen << 48 | (0x8000 | (position & 0x7fff)) << 32 | row;
 }
 
-/* One lane: ask for the row of a term. Its fence came before. */
-SWL_DEV void fetch_ask(const struct gatherer *ga, struct sum_term *term)
+/* Of rank `local`: rows that this gatherer has asked it for. */
+SWL_DEV uint64_t *fetch_asked_of(const struct gatherer *ga, uint32_t local)
+{
+    return &ga->g->fetch_asked[(uint64_t)local * ga->g->shape.ngatherers + ga->number];
+}
+
+/* One lane: ask for the row of a term, as number `position` from that rank. Its fence came before. */
+SWL_DEV void fetch_ask(const struct gatherer *ga, struct sum_term *term, uint64_t position)
 {
     const struct swl_device_group *g = ga->g;
     const uint64_t mine = (uint64_t)g->shape.local * g->shape.ngatherers + ga->number;
     const uint64_t theirs = (uint64_t)term->ring * g->shape.ngatherers + ga->number;
-    const uint64_t position = g->fetch_asked[theirs];
     const uint32_t slots = g->shape.fetch_slots;
     const uint64_t slot = position & (slots - 1);
 
     post_to_peer(peer_word(g, term->ring, g->at.fetch_request, mine * slots + slot),
                  fetch_word(ga->w->gen, position, term->row));
-    g->fetch_asked[theirs] = position + 1;
     term->position = (uint32_t)position;
     term->at = g->window + g->at.fetch_row + (theirs * slots + slot) * g->shape.row_bytes;
 }
@@ -133,7 +137,7 @@ SWL_DEV uint64_t term_seen(const struct gatherer *ga, const struct sum_term *ter
     if (term->kind == SUM_PARTIAL) /* acquire: pairs with the gateway's add */
         return read_from_nic(own_word(g, g->at.partial_tail, term->ring));
     word = own_word(g, g->at.fetch_done, (uint64_t)term->ring * g->shape.ngatherers + ga->number);
-    /* acquire: pairs with serve_pass */
+    /* acquire: pairs with serve_tell */
     return word_position(read_from_peer(word), ga->w->gen, g->shape.start_low);
 }
 
@@ -164,40 +168,19 @@ SWL_DEV bool await_term(const struct gatherer *ga, const struct sum_term *term)
     }
 }
 
-/* All lanes, after terms of the list were seen to have arrived: every lane may load them. */
-SWL_DEV void list_arrived(const struct sum_list *list)
-{
-    warp_sync(); /* what the term lanes acquired is every lane's */
-    if (list->waits)
-        order_before_bulk_load(); /* a peer or the NIC wrote them */
-}
-
-/* All lanes, without waiting: have all terms of the list arrived? Then every lane may load them. */
-SWL_DEV bool list_ready(const struct gatherer *ga, struct sum_list *list)
-{
-    const struct sum_term *term = list_terms(list);
-    bool here = true;
-
-    if (!list->waits)
-        return true;
-    for (uint32_t i = lane_id(); here && i < list->nterms; i += 32)
-        here = !term_waits(&term[i]) || term_lead(&term[i], term_seen(ga, &term[i])) > 0;
-    if (!warp_all(here))
-        return false;
-    list_arrived(list);
-    return true;
-}
-
-/* All lanes: the same, but wait for them; false = given up. */
+/* All lanes: wait until all terms of the list have arrived. Then every lane may load them. False = given
+ * up. */
 SWL_DEV bool list_await(const struct gatherer *ga, struct sum_list *list)
 {
     const struct sum_term *term = list_terms(list);
     bool ok = true;
 
+    if (!list->waits)
+        return true;
     for (uint32_t i = lane_id(); ok && i < list->nterms; i += 32)
         ok = !term_waits(&term[i]) || await_term(ga, &term[i]);
     ok = warp_all(ok);
-    list_arrived(list);
+    warp_sync(); /* what the term lanes acquired is every lane's */
     return ok;
 }
 

@@ -306,6 +306,10 @@ SWL_DEV vec16 load_input(const vec16 *p)
 {
     return *p;
 }
+SWL_DEV vec16 load_row(const vec16 *p)
+{
+    return *p;
+}
 SWL_DEV vec16 load_data(const vec16 *p)
 {
     return *p;

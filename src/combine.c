@@ -13,8 +13,8 @@ static uint32_t dtype_of(ncclDataType_t dtype)
 ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_call *call)
 {
     struct ncclEpGroup *group = handle->info.group;
-    const struct swl_plan_kernel *plan = &group->plan.combine;
     const struct swl_entry entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE);
+    const struct swl_plan_kernel *plan = &group->plan.combine[entry.direct];
     const struct swl_combine_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
@@ -26,8 +26,8 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .in_rows = (uint32_t)swl_min_u64(call->tokens.rows, UINT32_MAX),
         .dtype = dtype_of(call->dtype),
         .entry = entry,
-        .roles = entry.direct ? group->plan.combine_direct : plan->roles,
-        .shared = group->plan.combine_shared,
+        .roles = plan->roles,
+        .shared = group->plan.combine_shared[entry.direct],
     };
 
     return swl_group_launch(group, &swl_ht_combine_desc, plan, &args, call->stream);

@@ -209,7 +209,9 @@ static ncclResult_t start(struct ncclEpGroup *g)
     SWL_TRY(swl_tables_fill(&g->tables, &config, g->boot.stream));
     SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_route_desc, plan->route.shared_bytes)));
     SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_ht_dispatch_desc, plan->dispatch.shared_bytes)));
-    return SWL_CUDA(swl_gpu_preload(&swl_ht_combine_desc, plan->combine.shared_bytes));
+    return SWL_CUDA(
+        swl_gpu_preload(&swl_ht_combine_desc,
+                        swl_max_u64(plan->combine[0].shared_bytes, plan->combine[1].shared_bytes)));
 }
 
 static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *config,

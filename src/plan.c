@@ -30,7 +30,7 @@ static const struct swl_roles combine_nodes = {
               [SWL_C_SERVE] = {3, 3}},
 };
 static const struct swl_roles combine_node = {
-    .count = {[SWL_C_SUM] = {12, 12}, [SWL_C_SERVE] = {4, 4}},
+    .count = {[SWL_C_SUM] = {14, 14}, [SWL_C_SERVE] = {2, 2}},
 };
 
 /* The same with fewer warps, where both halves share a block: the registers of an SM bound its threads. */
@@ -194,7 +194,7 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
         s->ring_slots /= 2;
     if (s->chunk_slots > s->ring_slots / 2)
         s->chunk_slots = s->ring_slots / 2;
-    s->fetch_slots = s->max_local > 16 ? 2 : s->max_local > 4 || s->nnodes > 1 ? 4 : 8;
+    s->fetch_slots = s->max_local > 16 ? 2 : 4;
 }
 
 /* Link rings: the more slots, the longer a writer runs before it needs credit; two are least. */
@@ -297,29 +297,60 @@ static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles 
     return ncclSuccess;
 }
 
+/* Most warps of a block that have role `role` with SMs per channel as in roles. */
+static uint32_t block_warps_of(const struct swl_roles *roles, uint32_t role)
+{
+    struct swl_roles one = {.halves = roles->halves};
+
+    memcpy(one.count[role], roles->count[role], sizeof(one.count[role]));
+    return block_warps(&one);
+}
+
+/* Lists of a gatherer, a power of two: a warp lists 32 / K tokens at once; two times that where they fit
+ * well. Where rows have to be asked for, no more than it has landing slots. */
+static uint32_t combine_lists(const struct swl_shape *s, bool direct)
+{
+    const uint32_t lists = s->max_topk > 32 ? 2 : s->max_topk > 16 ? 4 : 8;
+
+    return direct ? lists : swl_min_u32(lists, s->fetch_slots);
+}
+
+/* Where nobody needs a server they are summers. */
+static void roles_without_servers(struct swl_roles *roles)
+{
+    for (uint32_t half = 0; half < 2; half++) {
+        roles->count[SWL_C_SUM][half] =
+            (uint8_t)(roles->count[SWL_C_SUM][half] + roles->count[SWL_C_SERVE][half]);
+        roles->count[SWL_C_SERVE][half] = 0;
+    }
+}
+
 static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *roles,
                                  uint32_t halves, uint64_t shared_bytes)
 {
-    struct swl_plan_kernel *kernel = &plan->combine;
-    struct swl_combine_shape *shared = &plan->combine_shared;
+    for (uint32_t direct = 0; direct < 2; direct++) {
+        struct swl_plan_kernel *kernel = &plan->combine[direct];
+        struct swl_combine_shape *shared = &plan->combine_shared[direct];
+        struct swl_roles own = *roles;
+        uint32_t warps;
 
-    shared->nwarps = plan_grid(kernel, plan, roles, halves);
-    plan->combine_direct = kernel->roles;
-    for (uint32_t half = 0; half < 2; half++) {
-        uint8_t *sum = &plan->combine_direct.count[SWL_C_SUM][half];
-        uint8_t *serve = &plan->combine_direct.count[SWL_C_SERVE][half];
-
-        *sum = (uint8_t)(*sum + *serve);
-        *serve = 0;
+        if (direct)
+            roles_without_servers(&own);
+        warps = plan_grid(kernel, plan, &own, halves);
+        *shared = (struct swl_combine_shape){
+            .nwarps = warps,
+            .nrings = plan->rings_per_block,
+            .nlists = combine_lists(&plan->shape, direct),
+            .terms = plan->shape.max_topk,
+            .nservers = block_warps_of(&kernel->roles, SWL_C_SERVE),
+        };
+        kernel->piece_bytes = swl_combine_fit(shared, plan->shape.row_bytes, shared_bytes)
+                                  ? swl_round_up(plan->shape.row_bytes, 16)
+                                  : 0;
+        kernel->shared_bytes = swl_combine_block_of(shared).bytes;
+        SWL_TRY(plan_shared(kernel, plan, shared_bytes));
     }
-    shared->nrings = plan->rings_per_block;
-    /* a warp lists 32 / K tokens at once; two times that where they fit well */
-    shared->nlists = plan->shape.max_topk > 32 ? 2 : plan->shape.max_topk > 16 ? 4 : 8;
-    shared->terms = plan->shape.max_topk;
-    swl_combine_fit(shared, swl_partial_bytes(&plan->shape), shared_bytes);
-    kernel->piece_bytes = shared->nunits ? shared->unit_bytes : 0;
-    kernel->shared_bytes = swl_combine_block_of(shared).bytes;
-    return plan_shared(kernel, plan, shared_bytes);
+    return ncclSuccess;
 }
 
 static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap,

@@ -60,11 +60,11 @@ struct swl_plan_kernel {
 struct swl_plan {
     struct swl_shape shape;
     struct swl_window at;
-    struct swl_plan_kernel route, dispatch, combine;
-    struct swl_block_shape dispatch_block[2]; /* [1]: the own tensor is peer-addressable */
-    struct swl_roles dispatch_direct;         /* dispatch into a tensor that peers can address */
-    struct swl_roles combine_direct;          /* combine of a tensor that peers can address */
-    struct swl_combine_shape combine_shared;  /* of a block of combine */
+    struct swl_plan_kernel route, dispatch;
+    struct swl_plan_kernel combine[2];          /* [1]: the own tensor is peer-addressable */
+    struct swl_block_shape dispatch_block[2];   /* the same */
+    struct swl_combine_shape combine_shared[2]; /* of a block, the same */
+    struct swl_roles dispatch_direct;           /* dispatch into a tensor that peers can address */
     uint32_t rings_per_block;
     uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */
     uint32_t nic_blocks; /* ... beside these, which run the software NIC */

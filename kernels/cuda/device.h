@@ -262,6 +262,19 @@ SWL_DEV struct vec16 load_input(const struct vec16 *p)
     return v;
 }
 
+/* A weak load like load_data, of rows that are read once: they need no place in the first-level cache.
+ * Volatile, so that it stays between the acquire before and the release after it; no clobber, so that
+ * what was read of lists may stay in registers. */
+SWL_DEV struct vec16 load_row(const struct vec16 *p)
+{
+    struct vec16 v;
+
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x[0]), "=r"(v.x[1]), "=r"(v.x[2]), "=r"(v.x[3])
+                 : "l"(ptx_global(p)));
+    return v;
+}
+
 /* Weak accesses, ordered by the acquire before and the release after them. A copy through the
  * 16-byte vector type: one access, and the compiler still knows what it aliases. */
 SWL_DEV struct vec16 load_data(const struct vec16 *p)
