@@ -128,6 +128,7 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     d->control = op.control;
     d->signalled = op.signalled;
     d->syndrome = syndrome;
+    d->seen = (uint64_t)op.lkey << 32 | swl_be32(op.control);
 }
 
 /* Put the WRITEs of the lanes in `writes` on the board, or, small ones, where they belong. Returns
@@ -309,16 +310,20 @@ SWL_DEV void nic_finish(const struct nic_team *t, struct soft_qp *qp, uint64_t n
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->completed, left = qp->executed - first;
     uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed, signalled;
+    uint32_t control = 0;
     bool changed;
 
     if (!quick && lane < n)
         d = qp->due[(first + lane) & mask];
     n = nic_due(lane < n, d.time_ns + t->latency_ns, now, n);
-    changed = lane < n && !d.syndrome &&
-              nic_memory().word(reinterpret_cast<const uint32_t *>(
-                  qp->sq + ((first + lane) & mask) * SWL_WQE_BYTES)) != d.control;
-    if (changed)
+    if (lane < n)
+        control = nic_memory().word(
+            reinterpret_cast<const uint32_t *>(qp->sq + ((first + lane) & mask) * SWL_WQE_BYTES));
+    changed = lane < n && !d.syndrome && control != d.control;
+    if (changed) {
         d.syndrome = SWL_SYNDROME_LOCAL_OPERATION;
+        d.seen = (uint64_t)swl_be32(d.control) << 32 | swl_be32(control);
+    }
     failed = warp_ballot(lane < n && d.syndrome != 0);
     if (failed)
         n = static_cast<uint32_t>(first_bit(failed));
@@ -329,7 +334,7 @@ SWL_DEV void nic_finish(const struct nic_team *t, struct soft_qp *qp, uint64_t n
     warp_sync();
     if (failed >> lane & 1 && lane == n) {
         qp->stats.rewritten += changed;
-        nic_fail(t, qp, first + n, d.syndrome);
+        nic_fail(t, qp, first + n, d.syndrome, d.seen);
     }
     if (lane == 0) {
         qp->stats.completions += n;

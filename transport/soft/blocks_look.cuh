@@ -48,7 +48,7 @@ SWL_DEV void nic_tell(struct soft_qp *qp)
 /* The first error of a queue pair. Its peer answers nobody behind it; the rest is flushed a little
  * later, so that pollers of the one completion can see the cause. */
 SWL_DEV void nic_fail(const struct nic_team *t, struct soft_qp *qp, uint64_t index,
-                      uint32_t syndrome)
+                      uint32_t syndrome, uint64_t word)
 {
     const uint64_t latency = t->latency_ns;
 
@@ -57,6 +57,7 @@ SWL_DEV void nic_fail(const struct nic_team *t, struct soft_qp *qp, uint64_t ind
     qp->state = SWL_NIC_QP_ERROR;
     qp->syndrome = syndrome;
     qp->bad_index = index;
+    qp->bad_word = word;
     qp->flush_ns = clock_ns() + (latency > 1000 ? latency : 1000);
     nic_tell(qp);
 }
@@ -105,7 +106,8 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t
     } else if (!soft_accept(nic_memory(), qp, value, record, &end)) {
         qp->stats.bad_doorbells++;
         if (qp->state == SWL_NIC_QP_READY)
-            nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION);
+            nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION,
+                     (uint64_t)swl_be32(record) << 32 | swl_doorbell_index(value));
     } else {
         qp->end = end;
         if (qp->state == SWL_NIC_QP_ERROR && qp->flush_ns == NIC_NEVER)

@@ -312,6 +312,25 @@ static ncclResult_t soft_quiet(struct soft_nic *nic)
     return ncclSuccess;
 }
 
+/* What went wrong in queue pairs that blocks served; afterwards nobody can know. */
+static void report_errors(struct soft_nic *nic)
+{
+    for (uint32_t i = 0; by_blocks(nic) && i < nic->port->nqps; i++) {
+        struct soft_qp qp;
+
+        if (swl_soft_pull_qp(nic, i, &qp) != ncclSuccess || qp.state != SWL_NIC_QP_ERROR)
+            continue;
+        swl_log(SWL_LEVEL_INFO,
+                "rank %u nic: queue pair %u ended at entry %llu, syndrome 0x%02x, word 0x%016llx; "
+                "accepted up to %llu, completed %llu; %llu of %llu doorbells bad, %llu entries "
+                "rewritten",
+                nic->rank, i, (unsigned long long)qp.bad_index, qp.syndrome,
+                (unsigned long long)qp.bad_word, (unsigned long long)qp.end,
+                (unsigned long long)qp.completed, (unsigned long long)qp.stats.bad_doorbells,
+                (unsigned long long)qp.stats.doorbells, (unsigned long long)qp.stats.rewritten);
+    }
+}
+
 static ncclResult_t soft_destroy(struct swl_nic *base)
 {
     struct soft_nic *nic = soft_of(base);
@@ -326,6 +345,7 @@ static ncclResult_t soft_destroy(struct swl_nic *base)
     __atomic_compare_exchange_n(&table[nic->id], &self, NULL, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_RELAXED);
     SWL_TRY(soft_quiet(nic));
+    report_errors(nic);
     for (uint32_t i = 0; i < nic->port->nqps; i++)
         if (nic->qps[i].peer)
             swl_soft_nic_drop(nic->qps[i].peer);

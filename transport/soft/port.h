@@ -79,7 +79,8 @@ struct soft_due {
     uint8_t *far, *near;
     uint64_t value;
     uint32_t opcode, syndrome, bytes, control;
-    uint32_t signalled, pad[3];
+    uint32_t signalled, pad;
+    uint64_t seen; /* not what it should be, if syndrome says so */
 };
 
 struct soft_qp {
@@ -100,6 +101,7 @@ struct soft_qp {
     struct soft_port *far_live; /* the peer's own port */
     uint32_t peer_qp, syndrome;
     uint64_t bad_index;
+    uint64_t bad_word;    /* blocks: what was read there that made no sense, in two halves */
     uint32_t peer_failed; /* blocks: set by the peer's executor */
     uint32_t pad3;        /* no executor of this end writes these 8 bytes */
     uint32_t fault_epoch; /* of the port when the counts below were 0 */
