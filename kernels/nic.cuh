@@ -21,9 +21,8 @@ SWL_DEV bool nic_role(const struct swl_device_group *g, uint32_t op)
     if (first_thread())
         watch_fill(&c->watch, g, op);
     block_sync();
-    nic_serve(
-        g->net.nic, {block, g->net.nic_blocks, &c->watch, &s->nic_closing, &s->gen},
-        {(char *)block_shared() + SWL_COMMON_BYTES, SWL_SCRATCH_BYTES * (uint32_t)warp_count()});
+    nic_serve(g->net.nic, {block, g->net.nic_blocks, &c->watch, &s->nic_closing, &s->gen},
+              {(char *)block_shared() + SWL_COMMON_BYTES, block_shared_bytes() - SWL_COMMON_BYTES});
     block_sync();
     /* the last one: the words are zero again for the next kernel */
     if (first_thread() && add_in_gpu(&s->nic_ticket, 1u) == g->net.nic_blocks - 1)

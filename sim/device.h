@@ -70,6 +70,10 @@ SWL_DEV void *block_shared()
 {
     return simt_dev_shared();
 }
+SWL_DEV uint32_t block_shared_bytes()
+{
+    return static_cast<uint32_t>(simt_dev_shared_bytes());
+}
 SWL_DEV uint64_t clock_ns()
 {
     return simt_dev_clock();

@@ -57,6 +57,7 @@ int simt_dev_warps(void);
 int simt_dev_block(void);
 int simt_dev_blocks(void);
 void *simt_dev_shared(void);
+uint64_t simt_dev_shared_bytes(void);
 uint64_t simt_dev_clock(void);
 
 uint64_t simt_dev_collective(int op, uint64_t value, int src, const char *file, int line);

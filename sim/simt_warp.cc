@@ -154,6 +154,11 @@ void *simt_dev_shared(void)
 {
     return lane_self()->warp->block->shared->data;
 }
+
+uint64_t simt_dev_shared_bytes(void)
+{
+    return lane_self()->warp->block->grid->start.shared_bytes;
+}
 uint64_t simt_dev_clock(void)
 {
     if (!worker_self()->background)

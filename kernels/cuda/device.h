@@ -61,6 +61,14 @@ SWL_DEV void *block_shared()
     return swl_block_shared;
 }
 
+SWL_DEV uint32_t block_shared_bytes()
+{
+    uint32_t bytes;
+
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
+
 /* ---- warps and blocks ---- */
 
 SWL_DEV void warp_sync()

@@ -1,6 +1,6 @@
 // nic_bench.cu: the software NIC on blocks alone: no link model, queues in GPU memory, the peer on
 // another GPU (or on the same one if there is no other). Every byte that must have arrived is compared.
-//   gpu_nic_bench [--quick]
+//   gpu_nic_bench [--quick] [--blocks N]: N NIC blocks instead of 1, 2, 4 and 8
 // Tables: GB/s of 7 KiB messages by queue pairs, work requests per second on a shared queue pair,
 // time of a 16-byte put with signal. In brackets: work requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists only
 // here. Exit code 0: all data was right, whatever the speed.
@@ -21,7 +21,7 @@ namespace
 {
 
 const uint32_t most_qps = 8, depth = 256, threads = 448, together = 16;
-const uint32_t room_bytes = threads / 32 * 1408; /* as the kernels have */
+const uint32_t room_bytes = 200u << 10; /* about what the kernels have */
 const uint64_t signal_bytes = 4096, payload_bytes = 64u << 20;
 const uint64_t second_ns = 1000000000ull;
 
@@ -513,10 +513,19 @@ void ping_table(uint32_t blocks, uint32_t messages, uint64_t *first)
 
 int main(int argc, char **argv)
 {
-    const bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
-    const uint32_t messages = quick ? 64 : 4096;
+    std::vector<uint32_t> sizes = {1, 2, 4, 8};
+    uint32_t messages = 4096, rounds = 2000;
     uint64_t first = 0;
     int ngpus = 0;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            messages = 64;
+            rounds = 20;
+        } else if (strcmp(argv[i], "--blocks") == 0 && i + 1 < argc) {
+            sizes = {static_cast<uint32_t>(atoi(argv[++i]))};
+        }
+    }
 
     CHECK(swl_gpu_count(&ngpus));
     if (ngpus == 0) {
@@ -524,14 +533,14 @@ int main(int argc, char **argv)
         return 0;
     }
     printf("software NIC on blocks of %u threads, GPU 0 to GPU %d\n", threads, ngpus > 1 ? 1 : 0);
-    for (uint32_t blocks : {1u, 2u, 4u, 8u}) {
+    for (uint32_t blocks : sizes) {
         open_rank(0, 0, blocks);
         open_rank(1, ngpus > 1 ? 1 : 0, blocks);
         connect_rank(0);
         connect_rank(1);
         puts_table(blocks, false, messages);
         shared_table(blocks, false, messages);
-        ping_table(blocks, quick ? 20 : 2000, &first);
+        ping_table(blocks, rounds, &first);
         if (blocks == 4) {
             persistent nic(blocks);
 

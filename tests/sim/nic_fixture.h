@@ -24,7 +24,8 @@ struct nic_options {
     struct swl_link_model link = {};
     uint64_t timeout_ns = 1000000000ull; // of kernels
     unsigned preempt_per_1000 = 50;
-    uint32_t executor = SWL_SOFT_AUTO; // AUTO: one run with each executor
+    uint32_t executor = SWL_SOFT_AUTO;                // AUTO: one run with each executor
+    uint32_t room_bytes = NIC_TEAMS * NIC_ROOM_BYTES; // of a block that runs the NIC
 };
 
 const uint64_t nic_signal_bytes = 4096;
@@ -166,7 +167,7 @@ inline void nic_serve_body(const void *arg)
     k->nic->ops->caps(k->nic, &caps);
     nic_serve(caps.gpu_port,
               {static_cast<uint32_t>(block_id()), nic_blocks, &k->nic_watch, &k->closing, &k->gen},
-              {static_cast<char *>(block_shared()), NIC_TEAMS * NIC_ROOM_BYTES});
+              {static_cast<char *>(block_shared()), block_shared_bytes()});
 }
 
 // Blocks that run the NIC of rank r while the test does: a grid of their own, to the end of the test.
@@ -185,7 +186,7 @@ inline void nic_serve_start(nic_world &w, int r)
     g.gpu = r;
     g.blocks = nic_blocks;
     g.threads = 128;
-    g.shared_bytes = NIC_TEAMS * NIC_ROOM_BYTES;
+    g.shared_bytes = w.options.room_bytes;
     g.body = nic_serve_body;
     g.args = &k;
     g.args_bytes = sizeof(k);
@@ -287,6 +288,8 @@ inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_
 
             SCOPED_TRACE(::testing::Message() << "executor " << executor);
             one.executor = executor;
+            if (seed % 2) // so much that all queue pairs are kept in it
+                one.room_bytes = 64u << 10;
             nic_run(seed, one, test);
         }
         return;

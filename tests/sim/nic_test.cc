@@ -85,14 +85,29 @@ void receive(const void *arg)
     (void)qp_flush(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE));
 }
 
-void exchange(nic_world &w)
+void exchange_of(nic_world &w, uint32_t rounds, uint32_t bytes)
 {
-    job j = {&w, 20, 16384};
+    job j = {&w, rounds, bytes};
 
     nic_grids(j, send, receive);
-    EXPECT_EQ(*w.rank[1].word(0), 20u);
-    EXPECT_EQ(*w.rank[0].word(1), 20u);
+    EXPECT_EQ(*w.rank[1].word(0), rounds);
+    EXPECT_EQ(*w.rank[0].word(1), rounds);
     EXPECT_EQ(w.rank[0].bits | w.rank[1].bits, 0u);
+}
+
+void exchange(nic_world &w)
+{
+    exchange_of(w, 20, 16384);
+}
+
+void exchange_long(nic_world &w) // of many pieces each, the last one shorter
+{
+    exchange_of(w, 4, 4 * 50016);
+}
+
+void exchange_uneven(nic_world &w) // only words are aligned
+{
+    exchange_of(w, 4, 4 * 10004);
 }
 
 struct swl_wqe move(const nic_rank &me, const nic_rank &peer, struct swl_qp *qp, uint64_t from,
@@ -250,6 +265,14 @@ TEST(Nic, WritesAreCompleteWhenTheirAddIsSeen)
 {
     for (uint64_t seed = 0; seed < 12; seed++)
         nic_run(seed, nic_options(), exchange);
+}
+
+TEST(Nic, LongAndUnevenWritesAreCompleteWhenTheirAddIsSeen)
+{
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        nic_run(seed, nic_options(), exchange_long);
+        nic_run(seed, nic_options(), exchange_uneven);
+    }
 }
 
 TEST(Nic, ModelledLinkDeliversTheSame)

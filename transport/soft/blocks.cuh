@@ -29,9 +29,9 @@ struct nic_flight {
 /* A batch of fetched entries. */
 struct nic_batch {
     uint32_t n;
-    bool quick;     /* nothing else is under way: done when this visit ends */
-    bool timed;     /* by link model or faults */
-    uint64_t bytes; /* of its WRITEs */
+    bool quick;             /* nothing else is under way: done when this visit ends */
+    bool timed;             /* by link model or faults */
+    uint32_t writes, large; /* lanes with a WRITE, and those whose WRITE is on the board */
     struct nic_flight flight;
 };
 
@@ -131,35 +131,38 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     d->seen = (uint64_t)op.lkey << 32 | swl_be32(op.control);
 }
 
-/* Put the WRITEs of the lanes in `writes` on the board, or, small ones, where they belong. Returns
- * their bytes. */
-SWL_DEV uint64_t nic_deal(const struct nic_team *t, uint32_t writes, const struct soft_due *d)
+/* Put the WRITEs of the lanes in `large` on the board. */
+SWL_DEV void nic_deal(struct nic_team *t, uint32_t large, const struct soft_due *d)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    const bool mine = writes >> lane & 1;
-    const uint32_t large = warp_ballot(mine && d->bytes > NIC_LANE_BYTES);
-    const uint32_t rank = static_cast<uint32_t>(count_bits(large & ((1u << lane) - 1)));
-    uint64_t bytes = mine ? d->bytes : 0;
+    struct nic_board *board = nic_board_of(t);
+    struct nic_move move = {};
+    uint32_t pieces = 0;
 
     if (large >> lane & 1)
-        t->board->move[rank] = {d->far, d->near, d->bytes};
-    else if (mine)
-        nic_copy(d->far, d->near, d->bytes, 0, 1);
-    for (int step = 16; step; step /= 2)
-        bytes += warp_shfl_xor(bytes, step);
-    if (lane == 0)
-        t->board->moves = static_cast<uint32_t>(count_bits(large));
-    return bytes;
+        move = nic_move_of(d->far, d->near, d->bytes, &pieces);
+    for (int step = 1; step < 32; step *= 2) {
+        const uint32_t other = warp_shfl_up(pieces, step);
+
+        pieces += lane >= static_cast<uint32_t>(step) ? other : 0;
+    }
+    move.end = pieces;
+    if (large >> lane & 1)
+        board->move[count_bits(large & ((1u << lane) - 1))] = move;
+    if (lane == 31) {
+        board->moves = static_cast<uint32_t>(count_bits(large));
+        board->pieces = pieces;
+    }
 }
 
-/* Fetch what the doorbell covers, at most an entry a lane, and deal its WRITEs. Lane l has entry l of
- * the batch in *d. */
+/* Fetch what the doorbell covers, at most an entry a lane; its WRITEs go to the board, small ones where
+ * they belong. Lane l has entry l of the batch in *d. */
 SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *look,
                                    struct soft_qp *qp, struct soft_due *d)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->fetched, left = qp->end - first;
-    uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed, writes;
+    uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed;
     struct nic_batch batch = {};
 
     if (qp->state != SWL_NIC_QP_READY || qp->fail_index != NIC_NEVER)
@@ -176,8 +179,12 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     if (batch.timed)
         batch.flight =
             nic_depart(t, look, qp, lane < n ? NIC_HEADER + (d->syndrome ? 0 : d->bytes) : 0);
-    writes = warp_ballot(lane < n && !d->syndrome && d->opcode == SWL_WQE_WRITE);
-    batch.bytes = nic_deal(t, writes, d);
+    batch.writes = warp_ballot(lane < n && !d->syndrome && d->opcode == SWL_WQE_WRITE);
+    batch.large = warp_ballot((batch.writes >> lane & 1) && d->bytes > NIC_LANE_BYTES);
+    if (batch.large)
+        nic_deal(t, batch.large, d);
+    if ((batch.writes ^ batch.large) >> lane & 1)
+        nic_copy(d->far, d->near, d->bytes, 0, 1);
     warp_sync(); /* all lanes have read the state */
     if (lane == 0) {
         t->ordered = NIC_UNORDERED;
@@ -186,8 +193,7 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
         if (failed)
             qp->fail_index = first + n - 1;
         qp->stats.entries += n;
-        qp->stats.pieces += static_cast<uint32_t>(count_bits(writes));
-        qp->stats.bytes += batch.bytes;
+        qp->stats.pieces += static_cast<uint32_t>(count_bits(batch.writes));
     }
     warp_sync();
     return batch;
@@ -223,16 +229,19 @@ SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct so
                          uint32_t run)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    const bool mine = run >> lane & 1;
-    uint64_t before = mine ? d->value : 0, sum = 0, old = 0;
+    const uint64_t near = reinterpret_cast<uint64_t>(d->near);
     const uint64_t far = warp_shfl(reinterpret_cast<uint64_t>(d->far), first_bit(run));
+    uint64_t before = 0, sum = 0, old = 0;
+    bool writes = run >> lane & 1;
 
     for (uint32_t left = run; left; left &= left - 1) {
-        const uint32_t turn = static_cast<uint32_t>(first_bit(left));
-        const uint64_t value = warp_shfl(d->value, static_cast<int>(turn));
+        const int turn = first_bit(left);
 
-        before = turn == lane ? sum : before;
-        sum += value;
+        before = turn == lane_id() ? sum : before;
+        sum += warp_shfl(d->value, turn);
+        /* of old values for one place the last one stays */
+        if (warp_shfl(near, turn) == near && turn > lane_id())
+            writes = false;
     }
     if (lane == 0) {
         if (t->ordered != 0 && t->ordered != far)
@@ -242,8 +251,9 @@ SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct so
         qp->stats.adds += static_cast<uint32_t>(count_bits(run));
     }
     old = warp_shfl(old, 0);
-    if (mine)
-        *reinterpret_cast<uint64_t *>(d->near) = old + before;
+    if (writes)
+        *reinterpret_cast<uint64_t *>(near) = old + before;
+    warp_sync();
 }
 
 /* Adds and READs of the lanes in `turns`, in their order. Everything earlier has been placed. */
@@ -303,8 +313,8 @@ SWL_DEV void nic_execute(struct nic_team *t, struct soft_qp *qp, struct soft_due
 }
 
 /* Complete, in order, what has been executed one latency ago; d: of a quick batch. */
-SWL_DEV void nic_finish(const struct nic_team *t, struct soft_qp *qp, uint64_t now, bool quick,
-                        struct soft_due d)
+SWL_DEV void nic_finish(const struct nic_team *t, const struct nic_look *look, struct soft_qp *qp,
+                        uint64_t now, bool quick, struct soft_due d)
 {
     const uint64_t mask = (1ull << qp->depth_log2) - 1;
     const uint32_t lane = static_cast<uint32_t>(lane_id());
@@ -329,16 +339,21 @@ SWL_DEV void nic_finish(const struct nic_team *t, struct soft_qp *qp, uint64_t n
         n = static_cast<uint32_t>(first_bit(failed));
     signalled = warp_ballot(lane < n && d.signalled);
     warp_sync(); /* all lanes have read their entries before the poster may write there again */
+    if (lane == 0) {
+        qp->stats.completions += n;
+        qp->completed = first + n + (failed != 0);
+    }
+    warp_sync();
+    if (signalled) { /* who sees the completion sees counters that hold it */
+        nic_write_back(t, look->slot);
+        warp_sync();
+    }
     if (signalled && signalled >> lane == 1)
         nic_complete(qp, first + lane, d.opcode);
     warp_sync();
     if (failed >> lane & 1 && lane == n) {
         qp->stats.rewritten += changed;
         nic_fail(t, qp, first + n, d.syndrome, d.seen);
-    }
-    if (lane == 0) {
-        qp->stats.completions += n;
-        qp->completed = first + n + (failed != 0);
     }
     warp_sync();
 }
@@ -369,25 +384,47 @@ SWL_DEV void nic_team_sync(int barrier, uint32_t warps)
     named_sync(barrier, static_cast<int>(32 * warps));
 }
 
+/* What is on the board goes to its place. `bytes`: of this lane's entry. */
+SWL_DEV void nic_place_batch(struct nic_team *t, uint32_t large, uint32_t bytes)
+{
+    const bool little = (large & (large - 1)) == 0 && bytes <= NIC_ALONE_BYTES;
+
+    if (large == 0)
+        return;
+    if (warp_shfl(little, first_bit(large))) {
+        nic_place_alone(nic_board_of(t));
+        warp_sync();
+        return;
+    }
+    nic_team_sync(t->barrier, t->warps);
+    nic_place(nic_board_of(t), 0, t->warps);
+    nic_team_sync(t->barrier, t->warps);
+}
+
+/* Count the payload of a batch; `bytes`: of this lane's entry. */
+SWL_DEV void nic_count(struct soft_qp *qp, uint32_t writes, uint64_t bytes)
+{
+    bytes = writes >> lane_id() & 1 ? bytes : 0;
+    for (int step = 16; step; step /= 2)
+        bytes += warp_shfl_xor(bytes, step);
+    if (lane_id() == 0)
+        qp->stats.bytes += bytes;
+}
+
 SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
 {
     struct soft_qp *qp = nic_qp(t, look->slot);
     struct soft_due d = {};
     struct nic_batch batch;
+    uint32_t bytes;
     uint64_t now;
 
     if (lane_id() == 0)
         nic_doorbell(t, qp, look->nrules);
     warp_sync();
     batch = nic_fetch(t, look, qp, &d);
-    if (batch.bytes > NIC_ALONE_BYTES) {
-        nic_team_sync(t->barrier, t->warps);
-        nic_place(t->board, 0, t->warps);
-        nic_team_sync(t->barrier, t->warps);
-    } else if (batch.bytes) { /* what the lanes have not placed themselves */
-        nic_place(t->board, 0, 1);
-        warp_sync();
-    }
+    bytes = d.bytes;
+    nic_place_batch(t, batch.large, bytes);
     if (batch.n && !batch.quick) {
         if (lane_id() == 0)
             nic_order(t); /* before its adds are due */
@@ -396,7 +433,8 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
     now = batch.quick ? 0 : warp_shfl(clock_ns(), 0); /* what is quick has no times */
     if (qp->state == SWL_NIC_QP_READY) {
         nic_execute(t, qp, &d, batch.n, now);
-        nic_finish(t, qp, now, batch.quick, d);
+        nic_count(qp, batch.writes, bytes); /* behind what somebody waits for */
+        nic_finish(t, look, qp, now, batch.quick, d);
     }
     if (lane_id() == 0) {
         if (qp->flush_ns <= now)
@@ -404,7 +442,9 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
         qp->next_ns = nic_again(t, qp);
     }
     warp_sync();
-    nic_write_back(t, look->slot);
+    if (!batch.quick)
+        nic_write_back(t, look->slot);
+    warp_sync(); /* all lanes have read the state before lane 0 changes it */
 }
 
 /* ---- teams ---- */
@@ -428,67 +468,63 @@ SWL_DEV void nic_lead(struct nic_team *t)
     for (uint32_t i = 0; i < t->nkept; i++) /* a NIC that has died has told its peers */
         nic_write_back(t, i);
     if (lane_id() == 0)
-        t->board->moves = NIC_END;
+        nic_board_of(t)->moves = NIC_END;
     nic_team_sync(t->barrier, t->warps);
 }
 
-SWL_DEV void nic_help(const struct nic_board *board, int barrier, uint32_t warp, uint32_t warps)
+SWL_DEV void nic_help(const struct nic_board *board, const struct nic_part *p)
 {
+    const int barrier = static_cast<int>(p->mine) + 1;
+
     for (;;) {
-        nic_team_sync(barrier, warps);
+        nic_team_sync(barrier, p->warps);
         if (board->moves == NIC_END)
             break;
-        nic_place(board, warp, warps);
-        nic_team_sync(barrier, warps);
+        nic_place(board, p->warp, p->warps);
+        nic_team_sync(barrier, p->warps);
     }
 }
 
-/* All lanes of the leader of team `mine` of `teams` of this block. */
-SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port, struct nic_grid grid,
-                            uint32_t bytes, uint32_t mine, uint32_t teams)
+/* All lanes of a leader. */
+SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port,
+                            const struct nic_grid *grid, const struct nic_part *p)
 {
-    const uint32_t index = grid.block + mine * grid.blocks, count = teams * grid.blocks;
-    const uint32_t nqps = port->nqps, own = nqps > index ? (nqps - index + count - 1) / count : 0;
-    const uint64_t room = (bytes - sizeof(*desk)) / sizeof(struct soft_qp);
     struct nic_team *t = &desk->team;
 
     if (lane_id() == 0) {
         t->port = port;
-        t->board = &desk->board;
         t->known = desk->known;
-        t->kept = reinterpret_cast<struct soft_qp *>(desk + 1);
-        t->grid = grid;
+        t->kept = reinterpret_cast<struct soft_qp *>(p->at + p->kept_at);
+        t->grid = *grid;
         t->ns_per_mib = port->link.ns_per_mib;
         t->latency_ns = port->link.latency_ns;
-        t->nown = own;
-        t->nkept = swl_min_u32(own, static_cast<uint32_t>(room));
-        t->index = index;
-        t->count = count;
-        t->warps = static_cast<uint32_t>(warp_count()) / teams;
-        t->barrier = static_cast<int>(mine) + 1;
+        t->nown = p->nown;
+        t->nkept = p->nkept;
+        t->nknown = p->nknown;
+        t->index = p->index;
+        t->count = p->count;
+        t->warps = p->warps;
+        t->barrier = static_cast<int>(p->mine) + 1;
         t->ordered = NIC_UNORDERED;
     }
     warp_sync();
     nic_keep_all(t);
 }
 
-/* All threads of a block that runs the NIC; `room`: at least NIC_ROOM_BYTES for each team. Returns when
- * the other blocks have ended and this block's queue pairs are drained, or at the limit of the call. */
+/* All threads of a block that runs the NIC; `room`: at least NIC_ROOM_BYTES for each team, and the more the
+ * better. Returns when the other blocks have ended and this block's queue pairs are drained, or at the
+ * limit of the call. */
 SWL_DEV void nic_serve(struct soft_port *port, struct nic_grid grid, struct nic_room room)
 {
-    const uint32_t all = static_cast<uint32_t>(warp_count());
-    const uint32_t teams = all >= 2 * NIC_TEAMS ? NIC_TEAMS : 1;
-    const uint32_t warps = all / teams, mine = static_cast<uint32_t>(warp_id()) / warps;
-    const uint32_t bytes = room.bytes / teams & ~15u;
-    struct nic_desk *desk = reinterpret_cast<struct nic_desk *>(room.at + mine * bytes);
+    const struct nic_part p = nic_part_of(port, &grid, room);
+    struct nic_desk *desk = reinterpret_cast<struct nic_desk *>(p.at);
 
-    if (mine >= teams)
+    if (p.mine >= p.teams)
         return;
-    if (static_cast<uint32_t>(warp_id()) % warps == 0) {
-        nic_team_begin(desk, port, grid, bytes, mine, teams);
+    if (p.warp == 0) {
+        nic_team_begin(desk, port, &grid, &p);
         nic_lead(&desk->team);
     } else {
-        nic_help(&desk->board, static_cast<int>(mine) + 1, static_cast<uint32_t>(warp_id()) % warps,
-                 warps);
+        nic_help(&desk->board, &p);
     }
 }

@@ -16,7 +16,9 @@
 
 #define NIC_TEAMS      2u    /* of a block with enough warps */
 #define NIC_ROOM_BYTES 1408u /* least shared memory of a team */
-#define NIC_KNOWN      8u    /* power of two */
+#define NIC_KEPT       16u   /* queue pairs in shared memory, at most */
+#define NIC_KNOWN      4u    /* regions of one peer and of the own NIC, power of two */
+#define NIC_KNOWN_MOST 16u   /* where there is room */
 #define NIC_RECORD     64u   /* looks at a doorbell record that lags behind its doorbell */
 
 /* A NIC's part of a kernel. */
@@ -28,10 +30,21 @@ struct nic_grid {
     const uint64_t *gen; /* generation of the call, settled when `closing` is */
 };
 
-/* Shared memory of a NIC's block, for all of its teams. */
+/* Shared memory of a NIC's block, for all of its teams; 128-byte aligned. */
 struct nic_room {
     char *at;
     uint32_t bytes;
+};
+
+/* How a block's threads and its shared memory are divided, as each of its warps sees it. */
+struct nic_part {
+    uint32_t teams, mine;        /* this warp's; mine >= teams: none */
+    uint32_t warps, warp;        /* of the team */
+    uint32_t index, count, nown; /* of all teams of the grid; queue pairs of this team */
+    uint32_t nkept;              /* of these, in shared memory */
+    char *at;                    /* of the team: desk, queue pairs */
+    uint32_t nknown;
+    uint32_t kept_at;
 };
 
 #define NIC_UNORDERED (~0ull)
@@ -46,8 +59,7 @@ struct nic_known {
 /* A team, for its leader; in shared memory, because registers are few. */
 struct nic_team {
     struct soft_port *port;
-    struct nic_board *board;
-    struct nic_known *known; /* [NIC_KNOWN] */
+    struct nic_known *known; /* [nknown] */
     struct soft_qp *kept;    /* [nkept]: the first of this team's queue pairs */
     struct nic_grid grid;
     uint64_t ns_per_mib, latency_ns; /* of the link */
@@ -55,10 +67,11 @@ struct nic_team {
     uint32_t index, count;           /* of all teams of the grid */
     uint32_t warps;                  /* of the team */
     int barrier;
+    uint32_t nknown, pad;
     uint64_t ordered; /* the word to which an add needs no fence, 0 = any, NIC_UNORDERED = none */
 };
 
-/* The room of a team; queue pairs lie behind it. */
+/* The room of a team; where there is more of it, more regions and queue pairs lie behind. */
 struct nic_desk {
     struct nic_team team;
     struct nic_board board;
@@ -69,6 +82,30 @@ static_assert(sizeof(struct nic_desk) <= NIC_ROOM_BYTES && sizeof(struct nic_des
 static_assert(offsetof(struct soft_qp, peer_failed) % 8 == 0 &&
                   offsetof(struct soft_qp, pad3) == offsetof(struct soft_qp, peer_failed) + 4,
               "written back in units of 8 bytes, without these");
+
+SWL_DEV struct nic_part nic_part_of(const struct soft_port *port, const struct nic_grid *grid,
+                                    struct nic_room room)
+{
+    const uint32_t all = static_cast<uint32_t>(warp_count()), nqps = port->nqps;
+    struct nic_part p = {};
+    uint32_t bytes;
+
+    p.teams = all >= 2 * NIC_TEAMS ? NIC_TEAMS : 1;
+    p.warps = all / p.teams;
+    p.mine = static_cast<uint32_t>(warp_id()) / p.warps;
+    p.warp = static_cast<uint32_t>(warp_id()) % p.warps;
+    p.index = grid->block + p.mine * grid->blocks;
+    p.count = p.teams * grid->blocks;
+    p.nown = nqps > p.index ? (nqps - p.index + p.count - 1) / p.count : 0;
+    bytes = room.bytes / p.teams & ~127u;
+    p.at = room.at + p.mine * bytes;
+    p.nknown = bytes >= 8 * NIC_ROOM_BYTES ? NIC_KNOWN_MOST : NIC_KNOWN;
+    p.kept_at = static_cast<uint32_t>(offsetof(struct nic_desk, known) +
+                                      p.nknown * sizeof(struct nic_known));
+    p.nkept = swl_min_u32(swl_min_u32(p.nown, NIC_KEPT),
+                          (bytes - p.kept_at) / static_cast<uint32_t>(sizeof(struct soft_qp)));
+    return p;
+}
 
 /* core.cuh's way to memory. Regions change between kernels only, so nobody is counted inside. */
 struct nic_memory {
@@ -91,6 +128,11 @@ struct nic_memory {
                 load_data(static_cast<const struct vec16 *>(from) + i);
     }
 };
+
+SWL_DEV struct nic_board *nic_board_of(struct nic_team *t)
+{
+    return &reinterpret_cast<struct nic_desk *>(t)->board;
+}
 
 /* ---- queue pairs ---- */
 
@@ -122,7 +164,7 @@ SWL_DEV void nic_keep_all(const struct nic_team *t)
 {
     for (uint32_t i = 0; i < t->nkept; i++)
         nic_words_copy(t->kept + i, nic_live_qp(t, i));
-    for (uint32_t i = static_cast<uint32_t>(lane_id()); i < NIC_KNOWN; i += 32)
+    for (uint32_t i = static_cast<uint32_t>(lane_id()); i < t->nknown; i += 32)
         t->known[i].port = nullptr;
     warp_sync();
 }
@@ -145,9 +187,11 @@ struct nic_want {
 SWL_DEV struct nic_known *nic_known_at(const struct nic_team *t, const struct soft_port *port,
                                        uint32_t key)
 {
-    const uint32_t far = port != t->port ? 4u + static_cast<uint32_t>((uint64_t)port >> 12) : 0u;
+    /* of the own NIC sinks and payload are asked for, of a peer signals and payload: not one place */
+    const uint32_t slot = soft_slot(key), peer = static_cast<uint32_t>((uint64_t)port >> 13);
+    const uint32_t place = port == t->port ? slot >> 1 & 1 : 2 + (slot & 1) + 4 * peer;
 
-    return &t->known[(soft_slot(key) + far) & (NIC_KNOWN - 1)];
+    return &t->known[place & (t->nknown - 1)];
 }
 
 SWL_DEV bool nic_knows(const struct nic_known *k, const struct nic_want *want)
@@ -174,8 +218,8 @@ SWL_DEV uint8_t *nic_reach(const struct nic_team *t, bool asks, const struct nic
         memory = nic_within(known, want);
         asks = false;
     }
-    while ((asking = warp_ballot(asks)) !=
-           0) { /* nobody has looked it up, or another took its place */
+    /* nobody has looked it up, or another took its place */
+    while ((asking = warp_ballot(asks)) != 0) {
         const int turn = first_bit(asking);
         const struct soft_port *port = reinterpret_cast<const struct soft_port *>(
             warp_shfl(reinterpret_cast<uint64_t>(want->port), turn));
@@ -183,6 +227,7 @@ SWL_DEV uint8_t *nic_reach(const struct nic_team *t, bool asks, const struct nic
         struct nic_known *k = nic_known_at(t, port, key);
         const uint64_t *from = reinterpret_cast<const uint64_t *>(&port->regions[soft_slot(key)]);
 
+        warp_sync(); /* all lanes have read what lay there */
         if (lane < sizeof(k->region) / 8)
             reinterpret_cast<uint64_t *>(&k->region)[lane] = from[lane];
         if (lane == 31) {
@@ -195,7 +240,6 @@ SWL_DEV uint8_t *nic_reach(const struct nic_team *t, bool asks, const struct nic
             memory = nic_within(k, want);
             asks = false;
         }
-        warp_sync();
     }
     return memory;
 }

@@ -11,16 +11,20 @@
 #define NIC_PIECE_BYTES 4096u /* of a WRITE that a warp places at once, at most */
 #define NIC_END         0xffffffffu
 
+/* A WRITE, cut into equal pieces (the last one may be shorter). */
 struct nic_move {
     uint8_t *to;
     const uint8_t *from;
-    uint64_t bytes;
+    uint32_t bytes, piece;
+    uint32_t end; /* pieces of the board up to and with this move's */
+    uint32_t pad;
 };
 
 /* What a leader tells its team. Written before the team's barrier, read behind it. */
 struct nic_board {
-    uint32_t moves; /* or NIC_END */
-    uint32_t pad[3];
+    uint32_t moves;  /* or NIC_END */
+    uint32_t pieces; /* of all moves */
+    uint32_t pad[2];
     struct nic_move move[32];
 };
 
@@ -85,25 +89,42 @@ SWL_DEV void nic_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t
     }
 }
 
-/* This warp's share of the board: each move in equal pieces, dealt to the warps in turn. */
+/* The move of `bytes` bytes from `from` to `to`, without its end. One lane; the divisions are made here,
+ * once. */
+SWL_DEV struct nic_move nic_move_of(uint8_t *to, const uint8_t *from, uint32_t bytes,
+                                    uint32_t *pieces_p)
+{
+    const uint32_t few = (bytes + NIC_PIECE_BYTES - 1) / NIC_PIECE_BYTES;
+    const uint32_t piece = swl_round_up((bytes + few - 1) / few, 16);
+
+    *pieces_p = (bytes + piece - 1) / piece;
+    return {to, from, bytes, piece, 0, 0};
+}
+
+/* All of a board with little on it, by one warp: loads and stores are the shorter way then. */
+SWL_DEV void nic_place_alone(const struct nic_board *board)
+{
+    for (uint32_t i = 0; i < board->moves; i++) {
+        const struct nic_move move = board->move[i];
+
+        nic_copy(move.to, move.from, move.bytes, static_cast<uint32_t>(lane_id()), 32);
+    }
+}
+
+/* This warp's share of the board: its pieces are dealt to the warps in turn. */
 SWL_DEV void nic_place(const struct nic_board *board, uint32_t warp, uint32_t warps)
 {
-    const uint32_t moves = board->moves;
-    uint32_t mine = warp; /* pieces until the next of this warp */
+    const uint32_t pieces = board->pieces;
+    const struct nic_move *move = board->move;
+    uint32_t begin = 0; /* piece of the board that is the move's first */
 
-    for (uint32_t m = 0; m < moves; m++) {
-        const struct nic_move move = board->move[m];
-        const uint32_t bytes = static_cast<uint32_t>(move.bytes);
-        const uint32_t pieces = (bytes + NIC_PIECE_BYTES - 1) / NIC_PIECE_BYTES;
-        const uint32_t piece = swl_round_up((bytes + pieces - 1) / pieces, 16);
+    for (uint32_t p = warp; p < pieces; p += warps) {
+        uint32_t at;
 
-        for (; mine < pieces; mine += warps) {
-            const uint32_t at = mine * piece;
-
-            if (at < bytes)
-                nic_copy(move.to + at, move.from + at, swl_min_u32(bytes - at, piece),
-                         static_cast<uint32_t>(lane_id()), 32);
-        }
-        mine -= pieces;
+        for (; p >= move->end; move++)
+            begin = move->end;
+        at = (p - begin) * move->piece;
+        nic_copy(move->to + at, move->from + at, swl_min_u32(move->bytes - at, move->piece),
+                 static_cast<uint32_t>(lane_id()), 32);
     }
 }
