@@ -20,8 +20,8 @@ struct block_common { /* at offset 0 of shared memory; written by thread 0 */
     uint32_t recover;
     uint32_t last; /* this block ends the kernel */
     uint32_t pad;
-    uint32_t links_open; /* dispatch: writers may write to the ranks of the node */
-    uint32_t pad2;
+    uint32_t links_open; /* dispatch, once `links` says: writers may write to ranks of the node */
+    mbarrier links;      /* dispatch: the last warp has opened them, or cannot */
 };
 static_assert(sizeof(struct block_common) <= SWL_COMMON_BYTES, "shared memory picture of block.h");
 

@@ -112,7 +112,9 @@ SWL_DEV void links_begin(const struct dispatch_block *b)
         link_targets_open(b->g, &b->common->watch, b->a->out_tokens, link_targets_of(&b->shared));
     if (lane_id() == 0)
         b->common->links_open = ok;
-    named_sync(SWL_LINKS_BARRIER, links_threads(&b->a->roles));
+    warp_sync();
+    if (lane_id() == 0) /* releases what all lanes have written; pairs with links_await */
+        stage_expect(&b->common->links, 0);
 }
 
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
@@ -158,8 +160,13 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     struct copier copier;
 
     copier_init(&copier, &b.shared, &args.block);
-    if (warp_id() == warp_count() - 1)
+    if (warp_id() == warp_count() - 1) {
+        if (lane_id() == 0) { /* before a block_sync that all users pass */
+            stage_init(&b.common->links, 1);
+            stage_init_done();
+        }
         places_begin(&b);
+    }
     if (call_begin(b.g, SWL_OP_DISPATCH)) {
         if (warp_id() == 0)
             rings_begin(&b);

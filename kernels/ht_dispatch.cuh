@@ -24,29 +24,31 @@ struct dispatch_block { /* equal in all threads */
     uint32_t slot_row_at; /* of the row in a network slot */
 };
 
-#define SWL_LINKS_BARRIER 1
-
-/* Threads that meet when the links are open: those of the block's writers and forwarders, and the last
- * warp, which waits for the entry words meanwhile. */
-SWL_DEV int links_threads(const struct swl_roles *r)
-{
-    const uint32_t half = (uint32_t)block_id() % r->halves;
-    const uint8_t *f = r->count[SWL_D_FORWARD], *w = r->count[SWL_D_WRITE];
-
-    return 32 * (1 + (r->halves == 1 ? f[0] + w[0] + f[1] + w[1] : f[half] + w[half]));
-}
-
-/* All lanes of a writer or forwarder. False: the call was given up. */
-SWL_DEV bool links_await(const struct dispatch_block *b)
-{
-    named_sync(SWL_LINKS_BARRIER, links_threads(&b->a->roles));
-    return b->common->links_open != 0;
-}
-
 SWL_DEV struct wait_at dispatch_at(const struct dispatch_block *b, uint32_t kind, uint32_t role,
                                    uint32_t peer)
 {
     const struct wait_at at = {kind, role, b->channel, peer};
 
     return at;
+}
+
+/* All lanes of a writer or forwarder: wait for links_begin, which always comes to its end. An mbarrier and
+ * not a named barrier, because sanitizers lose count of barriers that a part of a block meets at. False:
+ * the call was given up. */
+SWL_DEV bool links_await(const struct dispatch_block *b)
+{
+    const uint64_t deadline = b->common->watch.deadline_ns + 1000000000ull;
+    bool came = true;
+
+    /* acquires links_open and the targets; pairs with the arrival in links_begin */
+    while (came && !stage_test(&b->common->links, 0)) {
+        came = clock_ns() < deadline;
+        if (came)
+            pause_lane(SWL_PAUSE("links opened by the block's last warp", 0, 0), deadline);
+        else
+            watch_fault(&b->common->watch,
+                        dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_WRITER, SWL_NO_PEER), 1, 0,
+                        SWL_ASYNC_TIMEOUT);
+    }
+    return warp_all(came) && b->common->links_open != 0;
 }

@@ -150,7 +150,7 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
     if (row.src) /* the row may pass while its destinations are not open yet */
         row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
     row_write_prepare(rw);
-    do { /* once at least: all writers of the block meet when the links are open */
+    do { /* once at least: a writer without rows begins and ends its rings as well */
         const struct row_list list =
             row_list_of(rw, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
         const struct write_batch after = walk_next(&walk);

@@ -78,7 +78,7 @@ std::vector<int> ragged(const FieldJob &job, int step)
         const int kind = (int)(swl_random_unit(&random) * 4);
 
         tokens.push_back(kind == 0   ? job.max_tokens
-                         : kind == 1 ? (int)(swl_random_unit(&random) * 4)
+                         : kind == 1 ? std::min((int)(swl_random_unit(&random) * 4), job.max_tokens)
                                      : (int)(swl_random_unit(&random) * job.max_tokens));
     }
     return tokens;
