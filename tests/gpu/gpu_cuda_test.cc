@@ -189,6 +189,50 @@ TEST_F(OnGpu, AddressesAreFoundWhereTheyLive)
     EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
 }
 
+TEST_F(OnGpu, MemoryIsNamedToANicByADmabuf)
+{
+    const size_t page = 65536;
+    struct swl_gpu_share share;
+    void *memory[2] = {zeroed<char>(4 * page), nullptr};
+
+    ASSERT_EQ(swl_gpu_shared_malloc(&memory[1], 4 * page, &share), cudaSuccess);
+    wait();
+    for (void *ptr : memory) {
+        const uintptr_t start = (reinterpret_cast<uintptr_t>(ptr) + page - 1) / page * page;
+        int fd = -1;
+        const cudaError_t error = swl_gpu_dmabuf(reinterpret_cast<void *>(start), 2 * page, &fd);
+
+        if (error == cudaErrorNotSupported) {
+            EXPECT_EQ(swl_gpu_shared_free(memory[1]), cudaSuccess);
+            GTEST_SKIP() << "this driver exports no dmabufs";
+        }
+        ASSERT_EQ(error, cudaSuccess) << swl_gpu_error_text(error);
+        EXPECT_EQ(lseek(fd, 0, SEEK_END), static_cast<off_t>(2 * page));
+        EXPECT_EQ(close(fd), 0);
+        fd = -7;
+        EXPECT_NE(swl_gpu_dmabuf(reinterpret_cast<void *>(start + 1), page, &fd), cudaSuccess);
+        EXPECT_EQ(fd, -7);
+    }
+    EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
+    EXPECT_EQ(swl_gpu_shared_free(memory[1]), cudaSuccess);
+}
+
+/* Ordinary memory is no register: whatever the driver answers, it leaves nothing behind. */
+TEST_F(OnGpu, RefusedRegistersLeaveNoError)
+{
+    void *memory = aligned_alloc(4096, 4096), *device = nullptr;
+    const cudaError_t error = swl_gpu_registers_map(memory, 8, &device);
+
+    printf("registers in ordinary memory: %s\n", swl_gpu_error_text(error));
+    if (error == cudaSuccess) {
+        EXPECT_NE(device, nullptr);
+        EXPECT_EQ(swl_gpu_registers_unmap(memory), cudaSuccess);
+    }
+    EXPECT_NE(swl_gpu_registers_unmap(memory), cudaSuccess);
+    EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
+    free(memory);
+}
+
 TEST_F(OnGpu, DeviceAndEventsAnswer)
 {
     struct swl_gpu_info info;
