@@ -191,7 +191,7 @@ SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
         if (lane_id() == 0) {
             publish_in_gpu(&s->gen, failed + 1);
             s->call = s->epoch = g->shape.start_low;
-            s->claimed = 0;
+            publish_in_gpu(&s->claimed, 0u); /* other blocks look at it in call_begin */
             w->gen = failed + 1;
         }
         warp_sync();

@@ -187,11 +187,13 @@ void post_shared(const void *arg)
         return;
     for (uint32_t i = 0; i < j->each; i++) {
         uint64_t at = 8ull * (poster * j->each + i);
-        uint64_t record = record_of(poster, i);
+        const uint64_t record = record_of(poster, i);
+        const bool together = poster % 4 == 2 && qp->depth_log2 > 4;
         bool ok = true;
 
-        memcpy(me.data(at), &record, 8); /* only this lane touches these bytes */
-        if (poster % 4 == 2 && qp->depth_log2 > 4)
+        if (!together)
+            memcpy(me.data(at), &record, 8); /* only this lane touches these bytes */
+        if (together)
             ok = i % j->batch != 0 || write_together(me, peer, j, poster, i);
         else if (poster % 2)
             ok = write_slowly(me, peer, at, poster);

@@ -465,6 +465,7 @@ SWL_DEV void nic_lead(struct nic_team *t)
             break;
         nic_visit(t, &look);
     }
+    warp_sync(); /* a shuffle does not order what lane 0 has written of the queue pairs */
     for (uint32_t i = 0; i < t->nkept; i++) /* a NIC that has died has told its peers */
         nic_write_back(t, i);
     if (lane_id() == 0)
@@ -514,7 +515,7 @@ SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port,
 /* All threads of a block that runs the NIC; `room`: at least NIC_ROOM_BYTES for each team, and the more the
  * better. Returns when the other blocks have ended and this block's queue pairs are drained, or at the
  * limit of the call. */
-SWL_DEV void nic_serve(struct soft_port *port, const struct nic_grid &grid, struct nic_room room)
+SWL_DEV void nic_serve(struct soft_port *port, struct nic_grid grid, struct nic_room room)
 {
     const struct nic_part p = nic_part_of(port, &grid, room);
     struct nic_desk *desk = reinterpret_cast<struct nic_desk *>(p.at);
