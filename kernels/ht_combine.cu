@@ -51,8 +51,6 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b,
                                           uint32_t number)
 {
     const struct swl_combine_shape *s = &b->a->shared;
-    const uint32_t per_channel =
-        role_warps(&b->a->roles, SWL_C_SUM) + role_warps(&b->a->roles, SWL_C_GATEWAY);
     struct gather_pipe p = {};
 
     p.ga.g = b->g;
@@ -60,8 +58,7 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b,
     p.ga.scratch = scratch;
     p.ga.tokens = b->a->tokens;
     p.ga.gen_call = b->common->gen_call;
-    p.ga.number = b->channel * per_channel + number;
-    p.ga.all = b->g->shape.nchannels * per_channel;
+    p.ga.number = b->channel + number * b->g->shape.nchannels;
     p.ga.row_bytes = b->a->row_bytes;
     p.ga.dtype = b->a->dtype;
     p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);

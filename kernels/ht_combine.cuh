@@ -23,6 +23,17 @@ struct combine_block { /* equal in all threads */
     uint32_t partial_bytes; /* of one partial sum of this call */
 };
 
+/* Warps that sum, of a channel and of the rank. */
+SWL_DEV uint32_t channel_gatherers(const struct combine_block *b)
+{
+    return role_warps(&b->a->roles, SWL_C_SUM) + role_warps(&b->a->roles, SWL_C_GATEWAY);
+}
+
+SWL_DEV uint32_t rank_gatherers(const struct combine_block *b)
+{
+    return b->g->shape.nchannels * channel_gatherers(b);
+}
+
 SWL_DEV struct wait_at combine_at(const struct combine_block *b, uint32_t kind, uint32_t role,
                                   uint32_t peer)
 {

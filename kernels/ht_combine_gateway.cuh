@@ -105,9 +105,15 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
     return true;
 }
 
+/* Counted anew for each request: it would cost the sums a register. */
+SWL_DEV uint32_t gateway_rings(const struct combine_block *b)
+{
+    return channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
+}
+
 struct gateway_source { /* of tokens, gather.cuh */
     const struct combine_block *b;
-    uint32_t nrings, turn;
+    uint32_t turn;
 };
 
 SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint32_t most,
@@ -119,9 +125,9 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
     struct sum_list *list = gather_list(p, p->prepared);
     uint32_t r = 0;
     uint64_t position = 0;
-    const uint32_t turn = s->turn++;
-    const int got = idle ? claim_take(from, s->nrings, turn, &r, &position)
-                         : claim_try(from, claim_look_at(from, s->nrings, turn), &r, &position);
+    const uint32_t turn = s->turn++, nrings = gateway_rings(b);
+    const int got = idle ? claim_take(from, nrings, turn, &r, &position)
+                         : claim_try(from, claim_look_at(from, nrings, turn), &r, &position);
     const uint32_t y = requests_ring(from, r);
     const uint64_t sum = g->now.partial_sent[y] + (position - g->now.request_recv[y]);
     const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
@@ -156,14 +162,13 @@ SWL_DEV void source_finish(struct gateway_source *s, struct sum_list *list)
 SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pipe *pipe,
                                  uint32_t index)
 {
-    struct gateway_source from = {
-        b, channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels), index};
+    struct gateway_source from = {b, index};
 
     pipe->out_fp32 = b->g->shape.wire_fp32;
     if (!await_entries(b->g, pipe->ga.w, pipe->ga.at))
         return;
-    if (from.nrings == 0 || gather_run(pipe, &from))
-        gatherer_exit(&pipe->ga);
+    if (gateway_rings(b) == 0 || gather_run(pipe, &from))
+        gatherer_exit(&pipe->ga, rank_gatherers(b));
 }
 
 /* Return credit of ring y for requests that have been read. Number credited, or -1. */
@@ -252,7 +257,7 @@ SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t c = g->shape.nchannels;
-    const uint32_t nrings = channel_rings(in_rings(g), b->channel, c);
+    const uint32_t nrings = gateway_rings(b);
     const struct wait_at at =
         combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY_COORDINATOR, g->shape.rank);
     uint32_t open = nrings;

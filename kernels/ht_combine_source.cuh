@@ -337,5 +337,5 @@ SWL_ROLE void ht_combine_sum(const struct combine_block *b, struct gather_pipe *
         from.width *= 2;
     pipe->out_fp32 = false;
     if (await_entries(b->g, pipe->ga.w, pipe->ga.at) && gather_run(pipe, &from))
-        gatherer_exit(&pipe->ga);
+        gatherer_exit(&pipe->ga, rank_gatherers(b));
 }

@@ -50,7 +50,6 @@ struct gatherer {
     const char *tokens; /* this rank's input rows */
     uint64_t gen_call;
     uint32_t number; /* of this gatherer in its rank */
-    uint32_t all;    /* gatherers of the rank in this call */
     uint32_t row_bytes;
     uint32_t dtype;
     uint32_t own; /* of this lane: rows of this rank's plain tensor that need no server */
@@ -184,10 +183,10 @@ SWL_DEV bool list_await(const struct gatherer *ga, struct sum_list *list)
     return ok;
 }
 
-/* All lanes: this gatherer reads no peer's memory any more. The last one of the rank tells the local
- * peers. Chain: loads, warp_sync, acq_rel.gpu of the count, release.sys of the exit words; pairs
- * with await_exits in ht_combine_serve.cuh. */
-SWL_DEV void gatherer_exit(const struct gatherer *ga)
+/* All lanes: this gatherer, of `all` of the rank, reads no peer's memory any more. The last one tells
+ * the local peers. Chain: loads, warp_sync, acq_rel.gpu of the count, release.sys of the exit words;
+ * pairs with await_exits in ht_combine_serve.cuh. */
+SWL_DEV void gatherer_exit(const struct gatherer *ga, uint32_t all)
 {
     const struct swl_device_group *g = ga->g;
     uint32_t before = 0;
@@ -197,7 +196,7 @@ SWL_DEV void gatherer_exit(const struct gatherer *ga)
     warp_sync();
     if (lane_id() == 0)
         before = add_in_gpu(&g->state->gathered, 1u);
-    if (warp_shfl(before, 0) != ga->all - 1)
+    if (warp_shfl(before, 0) != all - 1)
         return;
     warp_sync();
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
