@@ -1,6 +1,7 @@
 // host_gpu.cc: the device runtime of a machine without a GPU, for tests of real NICs: all memory is the
 // host's, registers are reached where this process has them.
 #include "src/gpu.h"
+#include "tests/unit/thread_slot.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -96,19 +97,6 @@ uint64_t swl_gpu_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
-}
-
-static thread_local struct Slot {
-    void *value = nullptr;
-    ~Slot()
-    {
-        free(value);
-    }
-} slot;
-
-void **swl_gpu_thread_slot(void)
-{
-    return &slot.value;
 }
 
 } // extern "C"

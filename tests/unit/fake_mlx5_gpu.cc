@@ -1,6 +1,7 @@
 // fake_mlx5_gpu.cc: the device runtime under the fake of fake_mlx5.h. Its memory is the host's, its
 // dmabufs are descriptors of /dev/null that are known by their numbers.
 #include "tests/unit/fake_mlx5.h"
+#include "tests/unit/thread_slot.h"
 
 #include "src/gpu.h"
 
@@ -169,19 +170,6 @@ uint64_t swl_gpu_now_ns(void)
     static uint64_t now = 12345;
 
     return now += 1000003;
-}
-
-static thread_local struct Slot {
-    void *value = nullptr;
-    ~Slot()
-    {
-        free(value);
-    }
-} slot;
-
-void **swl_gpu_thread_slot(void)
-{
-    return &slot.value;
 }
 
 } // extern "C"

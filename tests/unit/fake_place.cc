@@ -1,5 +1,6 @@
 /* fake_place.cc: see fake_place.h. */
 #include "tests/unit/fake_place.h"
+#include "tests/unit/thread_slot.h"
 
 #include "src/base/log.h"
 
@@ -88,19 +89,6 @@ void swl_gpu_mutex_unlock(struct swl_gpu_mutex *mutex)
     EXPECT_TRUE(mutex->held);
     mutex->held = false;
     fake.unlocks++;
-}
-
-static thread_local struct Slot {
-    void *value = nullptr;
-    ~Slot()
-    {
-        free(value);
-    }
-} slot;
-
-void **swl_gpu_thread_slot(void)
-{
-    return &slot.value;
 }
 
 /* ---- NCCL ---- */
