@@ -5,8 +5,8 @@
  * Layer: transport/proxy, below front.c. Two threads call a wire: the host thread of the rank
  * (open … reset, close) and the thread that serves the NIC (post, poll, progress). They may do so at
  * the same time, but the proxy keeps the serving thread away from a queue pair while the host thread
- * is inside connect, to_error or reset of it. The serving thread calls post and poll for connected
- * queue pairs only, progress always. No operation of the serving thread blocks; those of the host
+ * is inside connect, to_error or reset of it. The serving thread posts to connected queue pairs only;
+ * it polls and makes progress always. No operation of the serving thread blocks; those of the host
  * thread are bounded by timeout_ns. What fails has said why (swl_fail).
  *
  * Order, per queue pair: a FETCH_ADD is executed after all earlier WRITEs have been placed, a READ
@@ -100,7 +100,8 @@ struct swl_wire_ops {
      * posted before that waits. */
     ncclResult_t (*connect)(struct swl_wire *wire, uint32_t qp,
                             const struct swl_wire_address *peer);
-    /* Nothing more is sent, nothing from the peer is taken; no completion follows. */
+    /* Nothing more is sent, nothing from the peer is taken; no completion follows. Called by the
+     * serving thread, too: does not block. */
     ncclResult_t (*to_error)(struct swl_wire *wire, uint32_t qp);
     /* Peer and everything posted are forgotten, no completion of it follows; an address asked for
      * afterwards may differ from the earlier one. connect follows. */
