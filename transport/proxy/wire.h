@@ -36,10 +36,11 @@ struct swl_wire {
 
 struct swl_wire_config {
     uint32_t rank;
-    int device;          /* whose memory is registered */
-    uint32_t max_qps;    /* at least 1 */
-    uint32_t depth;      /* most requests of a queue pair that are posted and not complete */
-    uint64_t timeout_ns; /* bound of every operation that waits */
+    int device;           /* whose memory is registered */
+    uint32_t max_qps;     /* at least 1 */
+    uint32_t depth;       /* most requests of a queue pair that are posted and not complete */
+    uint64_t first_index; /* of the first request of every queue pair after connect */
+    uint64_t timeout_ns;  /* bound of every operation that waits */
     const struct swl_nic_ib *ib; /* NULL = nothing set */
 };
 
