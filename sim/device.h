@@ -259,6 +259,7 @@ SWL_DEV void order_before_doorbell(enum swl_scope scope)
 SWL_DEV void store_doorbell_record(uint32_t *p, uint32_t v, SIMT_WHERE)
 {
     simt_publish(p, v, SWL_SCOPE_SYS, SIMT_STORE_DOORBELL, file, line);
+    simt_dev_stored(p); /* nothing orders it before the doorbell by itself */
 }
 SWL_DEV void ring_doorbell(uint64_t *p, uint64_t v, SIMT_WHERE)
 {

@@ -8,9 +8,11 @@
  * false = give up (full queue: SWL_FAULT_QUEUE; error completion: SWL_FAULT_COMPLETION with the
  * syndrome as `seen` and the entry as `expected`).
  *
- * Order: payload stores and entries, order_before_doorbell(scope), record, doorbell; pairs with
- * read_doorbell in the software NIC, with the read of the queue over PCIe in hardware. WRITEs land
- * in any order; an add lands after everything posted before it in this queue. */
+ * Order: payload stores and entries, order_before_doorbell(scope), record, order_before_doorbell(scope),
+ * doorbell; pairs with read_doorbell in the software NIC, with the read of the queue over PCIe in
+ * hardware. The second is needed: a doorbell is a store to another kind of memory, and on a busy GPU a
+ * record has been seen to land tens of microseconds behind it. WRITEs land in any order; an add lands
+ * after everything posted before it in this queue. */
 #pragma once
 
 #include "device.h"
@@ -58,8 +60,11 @@ SWL_DEV void qp_fault(const struct swl_watch *w, struct wait_at at, uint64_t don
 
 SWL_DEV void qp_tell(const struct swl_qp *qp, uint64_t end)
 {
-    order_before_doorbell(static_cast<enum swl_scope>(qp->scope));
+    const enum swl_scope scope = static_cast<enum swl_scope>(qp->scope);
+
+    order_before_doorbell(scope); /* entries before the record */
     store_doorbell_record(qp->dbr + SWL_DBR_SEND, swl_dbr_value(end));
+    order_before_doorbell(scope); /* the record before the doorbell */
     ring_doorbell(qp->doorbell, swl_doorbell_value(end, qp->qpn));
 }
 

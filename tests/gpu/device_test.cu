@@ -488,6 +488,7 @@ SWL_KERNEL void host_kernel(struct host_args a)
     a.word[1] = clock_ns() - before;
     order_before_doorbell(SWL_SCOPE_SYS);
     store_doorbell_record(a.record, 5u);
+    order_before_doorbell(SWL_SCOPE_SYS);
     ring_doorbell(a.to_host + 2, 6);
     nic_publish(a.record + 1, 8u);
     a.word[2] = read_completion(a.record + 1) + read_doorbell(a.to_host + 2);

@@ -193,6 +193,24 @@ TEST_F(SimtHost, ADoorbellNeedsItsFence)
     EXPECT_NE(text.find("doorbell without order_before_doorbell"), std::string::npos) << text;
 }
 
+TEST_F(SimtHost, ADoorbellNeedsAFenceBehindItsRecord)
+{
+    static uint64_t doorbell;
+    static uint32_t record;
+    int rc;
+    std::string text = report(
+        1, 32,
+        [&] {
+            order_before_doorbell(SWL_SCOPE_GPU);
+            store_doorbell_record(&record, 1u);
+            ring_doorbell(&doorbell, 1);
+        },
+        &rc);
+
+    EXPECT_EQ(rc, 1);
+    EXPECT_NE(text.find("doorbell without order_before_doorbell"), std::string::npos) << text;
+}
+
 /* Kernel of the threaded tests: all blocks of two GPUs meet. */
 struct Meeting {
     uint32_t *arrived, wanted;

@@ -19,7 +19,6 @@
 #define NIC_KEPT       16u   /* queue pairs in shared memory, at most */
 #define NIC_KNOWN      4u    /* regions of one peer and of the own NIC, power of two */
 #define NIC_KNOWN_MOST 16u   /* where there is room */
-#define NIC_RECORD     64u   /* looks at a doorbell record that lags behind its doorbell */
 
 /* A NIC's part of a kernel. */
 struct nic_grid {
@@ -112,14 +111,6 @@ struct nic_memory {
     SWL_DEV uint32_t word(const uint32_t *p)
     {
         return peek_doorbell(p);
-    }
-    SWL_DEV bool look_again(uint32_t looks)
-    {
-        if (looks == NIC_RECORD)
-            return false;
-        pause_lane(SWL_PAUSE("software NIC: doorbell record", static_cast<int>(looks), 0),
-                   clock_ns() + 500);
-        return true;
     }
     SWL_DEV void copy(void *to, const void *from, uint64_t bytes)
     {

@@ -89,8 +89,8 @@ SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
 
 SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t nrules)
 {
-    /* beside the acquire: if it is older than the doorbell it is looked at again */
-    const uint32_t record = peek_doorbell(soft_record(qp));
+    /* under way together with the doorbell, hence it may be older: then it is read again behind it */
+    uint32_t record = peek_doorbell(soft_record(qp));
     const uint64_t value = read_doorbell(qp->doorbell);
     struct soft_port *port = t->port;
     uint64_t end;
@@ -103,7 +103,8 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t
     qp->stats.doorbells++;
     if (nrules && swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
         qp->stats.dropped++;
-    } else if (!soft_accept(nic_memory(), qp, value, record, &end)) {
+    } else if (!soft_accept(qp, value, record, &end) &&
+               !soft_accept(qp, value, record = peek_doorbell(soft_record(qp)), &end)) {
         qp->stats.bad_doorbells++;
         if (qp->state == SWL_NIC_QP_READY)
             nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION,

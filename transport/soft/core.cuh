@@ -5,7 +5,6 @@
  * declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
- *   bool look_again(uint32_t looks)                wait a moment; false = there were looks enough
  *   uint32_t key(const uint32_t *)                 sequentially consistent load
  *   void enter(uint32_t *), void leave(uint32_t *) sequentially consistent add of +1 and -1
  *   void copy(void *, const void *, uint64_t)      plain
@@ -73,21 +72,17 @@ SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end
     return record <= 0xffffu && ((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2;
 }
 
-/* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: a look at
- * the record. It is stored first, but nothing orders the two stores of a GPU: it may land a moment later. */
-template <class Mem>
-SOFT_FN bool soft_accept(Mem mem, const struct soft_qp *qp, uint64_t doorbell, uint32_t record,
+/* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: as read
+ * behind the acquired doorbell; it is stored before it. */
+SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint32_t record,
                          uint64_t *end_p)
 {
     uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
 
     if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > 1ull << qp->depth_log2)
         return false;
-    for (uint32_t looks = 0; !soft_recorded(qp, record, end); looks++) {
-        if (!mem.look_again(looks))
-            return false;
-        record = mem.word(soft_record(qp));
-    }
+    if (!soft_recorded(qp, record, end))
+        return false;
     *end_p = end;
     return true;
 }

@@ -15,10 +15,6 @@ struct engine_memory : host_words {
     {
         return read_doorbell(p);
     }
-    static bool look_again(uint32_t)
-    {
-        return false; /* the emulator keeps the order of the stores: a fault of the poster */
-    }
     static void copy(void *to, const void *from, uint64_t bytes)
     {
         uint64_t word;

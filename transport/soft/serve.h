@@ -318,7 +318,7 @@ void take_doorbell(struct engine<Mem> *e, struct soft_qp *qp, uint64_t value, ui
         count(&nic->port->stats.dropped, 1);
         return;
     }
-    if (!soft_accept(e->mem, qp, value, e->mem.word(soft_record(qp)), &end)) {
+    if (!soft_accept(qp, value, e->mem.word(soft_record(qp)), &end)) {
         count(&nic->port->stats.bad_doorbells, 1);
         if (qp->state == SWL_NIC_QP_READY) {
             soft_complete(e->mem, qp, qp->end, SWL_WQE_NOP, SWL_SYNDROME_LOCAL_OPERATION);

@@ -12,8 +12,7 @@ namespace
 {
 
 const uint64_t staging_bytes = 4096;
-const uint32_t record_looks = 32; /* at a doorbell record that lags behind its doorbell */
-uint32_t adding;                  /* a thread is between the two copies of an add */
+uint32_t adding; /* a thread is between the two copies of an add */
 
 struct helper {
     cudaStream_t stream;
@@ -49,13 +48,6 @@ struct thread_memory : host_words {
     static uint64_t doorbell(const uint64_t *p)
     {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    }
-    static bool look_again(uint32_t looks)
-    {
-        if (looks == record_looks)
-            return false;
-        swl_gpu_sleep_ns(1000);
-        return true;
     }
     bool move(void *to, const void *from, uint64_t bytes) const
     {
