@@ -112,9 +112,7 @@ SWL_DEV void links_begin(const struct dispatch_block *b)
         link_targets_open(b->g, &b->common->watch, b->a->out_tokens, link_targets_of(&b->shared));
     if (lane_id() == 0)
         b->common->links_open = ok;
-    warp_sync();
-    if (lane_id() == 0) /* releases what all lanes have written; pairs with links_await */
-        stage_expect(&b->common->links, 0);
+    stage_arrive(&b->common->links); /* each lane releases what it wrote; pairs with links_await */
 }
 
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
@@ -162,7 +160,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     copier_init(&copier, &b.shared, &args.block);
     if (warp_id() == warp_count() - 1) {
         if (lane_id() == 0) { /* before a block_sync that all users pass */
-            stage_init(&b.common->links, 1);
+            stage_init(&b.common->links, 32);
             stage_init_done();
         }
         places_begin(&b);

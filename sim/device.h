@@ -347,6 +347,10 @@ SWL_DEV void stage_expect(mbarrier *b, uint32_t bytes, SIMT_WHERE)
         next = simt_stage_next(seen, 1, bytes);
     while (!__atomic_compare_exchange_n(b, &seen, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
 }
+SWL_DEV void stage_arrive(mbarrier *b, SIMT_WHERE)
+{
+    stage_expect(b, 0, file, line);
+}
 SWL_DEV bool stage_test(mbarrier *b, uint32_t parity, SIMT_WHERE)
 {
     uint64_t v;

@@ -325,6 +325,12 @@ SWL_DEV void stage_expect(mbarrier *stage, uint32_t bytes)
                  : "memory");
 }
 
+SWL_DEV void stage_arrive(mbarrier *stage)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(ptx_shared(stage))
+                 : "memory");
+}
+
 /* May sleep in hardware for a short, bounded time before it answers no. */
 SWL_DEV bool stage_test(mbarrier *stage, uint32_t parity)
 {

@@ -203,13 +203,15 @@ TEST_F(OnGpu, DataPublishedBeforeAWordIsSeenAfterIt)
 }
 
 struct block_args {
-    uint64_t *out; /* [4] */
+    uint64_t *out; /* [5] */
 };
 
-/* Warp 0 publishes in shared memory, warp 1 reads; warps 2 and 3 meet at a named barrier. */
+/* Warp 0 publishes in shared memory, warp 1 reads; warps 2 and 3 meet at a named barrier; then the
+ * lanes of warp 1 each arrive at a stage that the others wait for. */
 SWL_KERNEL void block_kernel(struct block_args a)
 {
     uint64_t *word = static_cast<uint64_t *>(block_shared()), *data = word + 1;
+    mbarrier *stage = word + 40;
 
     if (warp_id() == 0 && lane_id() == 0)
         word[0] = word[1] = word[2] = 0;
@@ -230,16 +232,29 @@ SWL_KERNEL void block_kernel(struct block_args a)
     block_sync();
     add_in_block(data, uint64_t(1));
     block_sync();
-    if (warp_id() == 0 && lane_id() == 0)
+    if (warp_id() == 0 && lane_id() == 0) {
         a.out[3] = data[0];
+        stage_init(stage, 32);
+        stage_init_done();
+    }
+    block_sync();
+    if (warp_id() == 1) {
+        data[2 + lane_id()] = static_cast<uint64_t>(lane_id()) + 1;
+        stage_arrive(stage);
+    } else if (until([=] { return stage_test(stage, 0); }, 1) && warp_id() == 2) {
+        if (lane_id() == 0)
+            a.out[4] = 0;
+        warp_sync();
+        tally_in_gpu(&a.out[4], data[2 + 31 - lane_id()]);
+    }
 }
 
 TEST_F(OnGpu, WarpsOfABlockMeetAndTalkThroughSharedMemory)
 {
-    const block_args a = {zeroed<uint64_t>(4)};
+    const block_args a = {zeroed<uint64_t>(5)};
 
-    run(block_kernel, a, 1, 128, 128);
-    EXPECT_EQ(download(a.out, 4), (std::vector<uint64_t>{1, 77, 55, 77 + 128}));
+    run(block_kernel, a, 1, 128, 512);
+    EXPECT_EQ(download(a.out, 5), (std::vector<uint64_t>{1, 77, 55, 77 + 128, 33 * 16}));
 }
 
 /* ---- bulk copies ---- */

@@ -311,4 +311,36 @@ TEST_F(SimtBulk, AMissingExpectHangsWithTheStageNamed)
     EXPECT_NE(text.find("lanes ffffffff: test: stage"), std::string::npos) << text;
 }
 
+/* Lanes of one warp each tell what they wrote; the lanes of another read it. */
+TEST_F(SimtBulk, LanesArriveAtAStage)
+{
+    static uint32_t sum;
+
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        fuzz(seed);
+        sum = 0;
+        EXPECT_EQ(run(1, 64,
+                      [&] {
+                          mbarrier *stage = static_cast<mbarrier *>(block_shared());
+                          uint64_t *data = stage + 1;
+
+                          if (warp_id() == 0 && lane_id() == 0) {
+                              stage_init(stage, 32);
+                              stage_init_done();
+                          }
+                          block_sync();
+                          if (warp_id() == 0) {
+                              data[lane_id()] = static_cast<uint64_t>(lane_id()) + 1;
+                              stage_arrive(stage);
+                          } else {
+                              WAIT_UNTIL(stage_test(stage, 0), "test: stage");
+                              tally_in_gpu(&sum, static_cast<uint32_t>(data[31 - lane_id()]));
+                          }
+                      }),
+                  0)
+            << seed;
+        EXPECT_EQ(sum, 33u * 16) << seed;
+    }
+}
+
 } // namespace
