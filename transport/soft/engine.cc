@@ -4,6 +4,7 @@
  * Layer: transport/soft, above serve.h. */
 #include "device.h"
 #include "sim/simt.h"
+#include "transport/soft/mover.h"
 #include "transport/soft/serve.h"
 
 namespace
@@ -72,6 +73,28 @@ bool equal(void *arg)
 
 } // namespace
 
+bool swl_mover_open(struct swl_mover **mover_p, int, uint32_t, uint64_t)
+{
+    *mover_p = nullptr;
+    return true;
+}
+
+void swl_mover_close(struct swl_mover *)
+{
+}
+
+bool swl_mover_copy(struct swl_mover *, void *to, const void *from, uint64_t bytes)
+{
+    engine_memory::copy(to, from, bytes);
+    return true;
+}
+
+bool swl_mover_add(struct swl_mover *, uint64_t *word, uint64_t value, uint64_t *old_p)
+{
+    *old_p = engine_memory::add(word, value);
+    return true;
+}
+
 uint32_t swl_soft_executor(uint32_t wish)
 {
     return wish == SWL_SOFT_AUTO ? static_cast<uint32_t>(SWL_SOFT_ENGINE) : wish;
@@ -81,6 +104,14 @@ const char *swl_soft_executor_missing(uint32_t executor)
 {
     (void)executor;
     return nullptr;
+}
+
+bool swl_soft_executor_run(const char *what, int device, const char *cpus, void (*main)(void *),
+                           void *arg)
+{
+    (void)cpus;
+    simt_engine(what, device, main, arg);
+    return true;
 }
 
 bool swl_soft_executor_start(struct soft_nic *nic)
@@ -100,6 +131,17 @@ bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *ar
     struct simt_why why = {what, number, 0, __FILE__, __LINE__};
 
     return simt_park(&why, ready, arg, deadline_ns);
+}
+
+/* What waits for a wire of the real world may not see time jump far. */
+void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns)
+{
+    const uint64_t least = 2000, most = 100000;
+
+    (void)swl_soft_park(what, number, ready, arg,
+                        simt_now_ns() + (ns < least  ? least
+                                         : ns < most ? ns
+                                                     : most));
 }
 
 bool swl_soft_stopping(void)

@@ -15,6 +15,10 @@ uint32_t swl_soft_executor(uint32_t wish);
 const char *swl_soft_executor_missing(uint32_t executor);
 /* Start serving nic; it ends after nic->stop was set and sets nic->ended. False: no memory or thread. */
 bool swl_soft_executor_start(struct soft_nic *nic);
+/* Run main(arg) on a thread of its own, near these CPUs (as in /sys; "" = anywhere), or on an engine
+ * of the emulator. False: no memory or thread. */
+bool swl_soft_executor_run(const char *what, int device, const char *cpus, void (*main)(void *),
+                           void *arg);
 /* What the thread does; an engine of the emulator runs it there (thread.cc). */
 void swl_soft_thread_main(struct soft_nic *nic);
 /* Block the calling host thread until *word == value; false after timeout_ns. */
@@ -25,6 +29,8 @@ bool swl_soft_executor_wait(const char *what, const uint32_t *word, uint32_t val
 bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *arg,
                    uint64_t deadline_ns);
 bool swl_soft_stopping(void);
+/* In the same places: do nothing for about this long, at most a millisecond, or until ready(arg). */
+void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns);
 uint64_t swl_soft_random(void);
 /* One reference less; the last one frees. */
 void swl_soft_nic_drop(struct soft_nic *nic);

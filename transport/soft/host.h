@@ -3,6 +3,10 @@
 
 #include "transport/soft/state.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define SOFT_NICS_MAX 8192u
 #define SOFT_BLOCKS   4u    /* built-in, on GPUs */
 #define SOFT_QPS_MAX  4096u /* low bits of a queue pair number */
@@ -37,6 +41,18 @@ ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp);
 ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t bytes);
 /* The state of a queue pair as its executor sees it. */
 ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p);
+
+/* region.c: the table of a port, also that of a wire. A key is found until drop; unused returns when
+ * nobody is inside any more who may have found one before. */
+static inline uint32_t soft_region_slot(uint32_t key)
+{
+    return key >> 8 & (SOFT_REGIONS - 1);
+}
+
+ncclResult_t swl_soft_region_add(struct soft_port *port, uint64_t serial, void *ptr, uint64_t bytes,
+                                 unsigned access, struct swl_nic_region *region_p);
+ncclResult_t swl_soft_region_drop(struct soft_port *port, const struct swl_nic_region *region);
+ncclResult_t swl_soft_region_unused(struct soft_port *port, uint64_t timeout_ns);
 
 /* far.c: peers of a NIC that blocks or a thread run; of the latter only maps are used. */
 struct soft_far {
@@ -75,3 +91,7 @@ ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *vie
 ncclResult_t swl_soft_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p);
 ncclResult_t swl_soft_to_error(struct swl_nic *base, uint32_t qp);
 ncclResult_t swl_soft_reset(struct swl_nic *base, uint32_t qp);
+
+#ifdef __cplusplus
+}
+#endif

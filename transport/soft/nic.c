@@ -260,7 +260,7 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
         return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
                         config->rank, nqps, config->depth);
     nic->base.ops = swl_soft_ops();
-    nic->rank = config->rank;
+    nic->rank = nic->port->rank = config->rank;
     nic->device = config->device;
     nic->blocks = by_blocks(nic) ? config->gpu_blocks : 0;
     nic->depth_log2 = (uint32_t)__builtin_ctz(config->depth);
@@ -373,57 +373,25 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
                                 struct swl_nic_region *region_p)
 {
     struct soft_nic *nic = soft_of(base);
-    struct soft_region *r;
-    uint32_t tag, slot;
+    uint32_t slot;
 
-    if (ptr == NULL || bytes == 0)
-        return swl_fail(ncclInvalidArgument, "rank %u nic: cannot register %llu bytes at %p",
-                        nic->rank, (unsigned long long)bytes, ptr);
-    if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
-                        nic->rank);
-    for (slot = 0; slot < SOFT_REGIONS; slot++)
-        if (nic->port->regions[slot].key == 0)
-            break;
-    if (slot == SOFT_REGIONS)
-        return swl_fail(ncclSystemError, "rank %u nic: more than %u registered regions", nic->rank,
-                        SOFT_REGIONS);
-    r = &nic->port->regions[slot];
-    r->uses++;
-    tag = (uint32_t)soft_mix(nic->serial << 20 ^ (uint64_t)slot << 10 ^ r->uses);
-    r->access = access;
-    r->pd = nic->port->pd;
-    r->address = (uint64_t)(uintptr_t)ptr;
-    r->bytes = bytes;
-    r->memory = ptr;
-    region_p->lkey = (tag | 1u << 16) << 16 | slot << 8 | (r->uses & 0xffu);
-    region_p->lkey |= 1u << 31;
-    region_p->rkey = region_p->lkey;
-    region_p->address = r->address;
-    /* release: pairs with Mem::key in soft_reach */
-    __atomic_store_n(&r->key, region_p->lkey, __ATOMIC_SEQ_CST);
+    SWL_TRY(swl_soft_region_add(nic->port, nic->serial, ptr, bytes, access, region_p));
+    slot = soft_region_slot(region_p->lkey);
     if (by_blocks(nic) && slot < SOFT_OFFERS) {
         swl_soft_far_offer(nic, slot);
         SWL_TRY(swl_soft_push_port(nic, &nic->port->offers[slot], sizeof(nic->port->offers[0])));
     }
-    return swl_soft_push_port(nic, r, sizeof(*r));
+    return swl_soft_push_port(nic, &nic->port->regions[slot], sizeof(nic->port->regions[0]));
 }
 
 static ncclResult_t soft_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region)
 {
     struct soft_nic *nic = soft_of(base);
-    struct soft_region *r = &nic->port->regions[(region->lkey >> 8) & (SOFT_REGIONS - 1)];
-
-    if (region->lkey == 0 || r->key != region->lkey)
-        return swl_fail(ncclInvalidArgument, "rank %u nic: key 0x%08x is not registered", nic->rank,
-                        region->lkey);
-    __atomic_store_n(&r->key, 0, __ATOMIC_SEQ_CST);
+    SWL_TRY(swl_soft_region_drop(nic->port, region));
     if (by_blocks(nic))
-        return swl_soft_push_port(nic, r, sizeof(*r));
-    if (!swl_soft_executor_wait("soft nic: users of a region", &nic->port->users, 0,
-                                nic->timeout_ns))
-        return swl_fail(ncclSystemError, "rank %u nic: a region is still in use", nic->rank);
-    return ncclSuccess;
+        return swl_soft_push_port(nic, &nic->port->regions[soft_region_slot(region->lkey)],
+                                  sizeof(nic->port->regions[0]));
+    return swl_soft_region_unused(nic->port, nic->timeout_ns);
 }
 
 const struct swl_nic_ops *swl_soft_ops(void)

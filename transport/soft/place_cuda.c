@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #define SPINS 4096u /* looks before the first sleep */
 
@@ -22,20 +23,70 @@ const char *swl_soft_executor_missing(uint32_t executor)
                : NULL;
 }
 
+struct start {
+    void (*main)(void *arg);
+    void *arg;
+    cpu_set_t cpus;
+    bool near;
+};
+
+/* "0-3,8": false if it names no CPU. */
+static bool read_cpus(const char *text, cpu_set_t *cpus_p)
+{
+    CPU_ZERO(cpus_p);
+    while (*text >= '0' && *text <= '9') {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        for (; first <= last && first < CPU_SETSIZE; first++)
+            CPU_SET(first, cpus_p);
+        text = *end == ',' ? end + 1 : end;
+    }
+    return CPU_COUNT(cpus_p) > 0;
+}
+
 static void *thread_main(void *arg)
 {
-    swl_soft_thread_main(arg);
+    const struct start s = *(struct start *)arg;
+
+    free(arg);
+    if (s.near) /* a wish: the job may have been given other CPUs */
+        (void)pthread_setaffinity_np(pthread_self(), sizeof(s.cpus), &s.cpus);
+    s.main(s.arg);
     return NULL;
+}
+
+bool swl_soft_executor_run(const char *what, int device, const char *cpus, void (*main)(void *),
+                           void *arg)
+{
+    struct start *s = malloc(sizeof(*s));
+    pthread_t thread;
+
+    (void)what;
+    (void)device;
+    if (s == NULL)
+        return false;
+    s->main = main;
+    s->arg = arg;
+    s->near = read_cpus(cpus, &s->cpus);
+    if (pthread_create(&thread, NULL, thread_main, s) != 0) {
+        free(s);
+        return false;
+    }
+    (void)pthread_detach(thread); /* whoever ends it waits for its last word */
+    return true;
+}
+
+static void soft_main(void *nic)
+{
+    swl_soft_thread_main(nic);
 }
 
 bool swl_soft_executor_start(struct soft_nic *nic)
 {
-    pthread_t thread;
-
-    if (pthread_create(&thread, NULL, thread_main, nic) != 0)
-        return false;
-    (void)pthread_detach(thread); /* destroy waits for nic->ended */
-    return true;
+    return swl_soft_executor_run("soft nic", nic->device, "", soft_main, nic);
 }
 
 bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *arg,
@@ -54,6 +105,20 @@ bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *ar
             swl_gpu_sleep_ns(10000);
     }
     return true;
+}
+
+void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns)
+{
+    const uint64_t least = 5000, most = 1000000;
+
+    (void)what;
+    (void)number;
+    (void)ready;
+    (void)arg;
+    if (ns < least)
+        sched_yield();
+    else
+        swl_gpu_sleep_ns(ns < most ? ns : most);
 }
 
 bool swl_soft_stopping(void)

@@ -50,7 +50,7 @@ struct soft_port {
     uint64_t egress_ns;   /* the wire from this NIC is taken until then */
     uint64_t dead_ns;     /* shared: from this time on it answers nobody; UINT64_MAX = never */
     uint32_t fault_epoch; /* counts changes of the faults, from 1 */
-    uint32_t pad;
+    uint32_t rank;
     struct soft_link link;
     struct soft_faults faults;
     struct swl_soft_stats stats; /* shared, relaxed; of executors of the host */

@@ -13,6 +13,7 @@
 #include "transport/soft/core.cuh"
 #include "transport/soft/events.h"
 #include "transport/soft/executor.h"
+#include "transport/soft/words.h"
 
 #include <string.h>
 
@@ -22,26 +23,6 @@ namespace
 const uint32_t pieces_max = 4;
 const uint32_t header_bytes = 64; /* of a message on the wire */
 const uint64_t tick_ns = 256; /* parts and completions share moments: fewer turns of the engine */
-
-/* The part of core.cuh's way to memory that is the same for all that run on a CPU. */
-struct host_words {
-    static uint32_t word(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_RELAXED);
-    }
-    static uint32_t key(const uint32_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_SEQ_CST);
-    }
-    static void enter(uint32_t *p)
-    {
-        __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST);
-    }
-    static void leave(uint32_t *p)
-    {
-        __atomic_fetch_sub(p, 1, __ATOMIC_SEQ_CST);
-    }
-};
 
 /* One NIC's executor. */
 template <class Mem> struct engine {

@@ -1,0 +1,26 @@
+/* mover.h: copies and adds for wires of the host (C): what executors do with payload, as functions.
+ *
+ * Layer: transport/soft. Implemented by engine.cc (emulator) or mover_cuda.cc, where memory of a device
+ * is reached by copies through a piece of pinned memory. A mover serves one thread at a time. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct swl_mover;
+
+/* False: no stream or memory. */
+bool swl_mover_open(struct swl_mover **mover_p, int device, uint32_t rank, uint64_t timeout_ns);
+void swl_mover_close(struct swl_mover *mover);
+/* Returns when the bytes have landed; an aligned word lands whole. False: a copy has failed. */
+bool swl_mover_copy(struct swl_mover *mover, void *to, const void *from, uint64_t bytes);
+/* Ordered after everything copied before. */
+bool swl_mover_add(struct swl_mover *mover, uint64_t *word, uint64_t value, uint64_t *old_p);
+
+#ifdef __cplusplus
+}
+#endif
