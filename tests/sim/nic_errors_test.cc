@@ -172,7 +172,7 @@ void one_wrong(nic_world &w)
     EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_ERROR);
     EXPECT_EQ(nic_status(*s.me).syndrome, x.syndrome);
     EXPECT_EQ(nic_status(*s.me).index, s.qp->ready - 3);
-    EXPECT_EQ(nic_stats(0).errors, 3u);
+    nic_expect_count(w, &swl_soft_stats::errors, 3u);
     EXPECT_TRUE(all_zero(*s.peer));
 
     /* later entries are flushed as well */
@@ -205,7 +205,7 @@ void bad_doorbells(nic_world &w)
     __atomic_store_n(s.qp->doorbell, swl_doorbell_value(s.qp->ready - 1, s.qp->qpn),
                      __ATOMIC_RELEASE);
     nic_sleep(1000000);
-    EXPECT_EQ(nic_stats(0).bad_doorbells, 1u);
+    nic_expect_count(w, &swl_soft_stats::bad_doorbells, 1u);
     EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_ERROR);
     EXPECT_EQ(nic_status(*s.me).syndrome, static_cast<uint32_t>(SWL_SYNDROME_LOCAL_OPERATION));
 }
@@ -217,7 +217,7 @@ void doorbell_without_record(nic_world &w)
     nic_raw(s.qp, add_of(s, s.peer->word_at(0), s.peer->signal.rkey));
     __atomic_store_n(s.qp->doorbell, swl_doorbell_value(s.qp->ready, s.qp->qpn), __ATOMIC_RELEASE);
     nic_sleep(1000000);
-    EXPECT_EQ(nic_stats(0).bad_doorbells, 1u);
+    nic_expect_count(w, &swl_soft_stats::bad_doorbells, 1u);
     EXPECT_EQ(*s.peer->word(0), 0u);
 }
 
@@ -230,7 +230,7 @@ void doorbell_of_another_queue(nic_world &w)
     __atomic_store_n(s.qp->doorbell, swl_doorbell_value(s.qp->ready, s.qp->qpn + 1),
                      __ATOMIC_RELEASE);
     nic_sleep(1000000);
-    EXPECT_EQ(nic_stats(0).bad_doorbells, 1u);
+    nic_expect_count(w, &swl_soft_stats::bad_doorbells, 1u);
     EXPECT_EQ(*s.peer->word(0), 0u);
 }
 
@@ -245,7 +245,7 @@ void rewritten_entry(nic_world &w)
     swl_wqe_nop(&nop, s.qp->ready + 127, s.qp->qpn);
     memcpy(s.qp->sq, &nop, sizeof(nop));
     EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_LOCAL_OPERATION));
-    EXPECT_EQ(nic_stats(0).rewritten, 1u);
+    nic_expect_count(w, &swl_soft_stats::rewritten, 1u);
 }
 
 void old_key(nic_world &w)
@@ -277,10 +277,14 @@ void error_and_reset(nic_world &w)
         nic_raw(s.qp, add_of(s, s.peer->word_at(0), s.peer->signal.rkey));
         nic_raw_ring(s.qp);
         EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_FLUSHED));
-        nic_serve_stop(w, 0);
-        ASSERT_EQ(s.me->nic->ops->reset(s.me->nic, 0), ncclSuccess);
-        nic_connect(w, 0, 0);
-        nic_serve_start(w, 0);
+        for (int r = 0; r < 2; r++) {
+            nic_serve_stop(w, r);
+            ASSERT_EQ(w.rank[r].nic->ops->reset(w.rank[r].nic, 0), ncclSuccess);
+        }
+        for (int r = 0; r < 2; r++) {
+            nic_connect(w, r, 0);
+            nic_serve_start(w, r);
+        }
         EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
     }
     EXPECT_EQ(*s.peer->word(0), 3u);
@@ -340,22 +344,22 @@ TEST(NicErrors, EachWrongEntryGivesItsSyndromeAndStopsTheQueue)
     size_t n = wrongs().size();
 
     for (which = 0; which < n; which++)
-        nic_run(which % 4, nic_options(), one_wrong);
+        nic_run_all(which % 4, nic_options(), one_wrong);
 }
 
 TEST(NicErrors, DoorbellThatGoesBackIsAnError)
 {
-    nic_run(0, nic_options(), bad_doorbells);
+    nic_run_all(0, nic_options(), bad_doorbells);
 }
 
 TEST(NicErrors, DoorbellBeforeItsRecordIsAnError)
 {
-    nic_run(0, nic_options(), doorbell_without_record);
+    nic_run_all(0, nic_options(), doorbell_without_record);
 }
 
 TEST(NicErrors, DoorbellOfAnotherQueueIsAnError)
 {
-    nic_run(0, nic_options(), doorbell_of_another_queue);
+    nic_run_all(0, nic_options(), doorbell_of_another_queue);
 }
 
 TEST(NicErrors, EntryRewrittenBeforeItsCompletionIsAnError)
@@ -366,17 +370,18 @@ TEST(NicErrors, EntryRewrittenBeforeItsCompletionIsAnError)
 TEST(NicErrors, KeyOfAnOldRegistrationIsRefused)
 {
     nic_run_on_host(0, nic_options(), old_key);
+    nic_run_proxies(0, nic_options(), old_key);
 }
 
 TEST(NicErrors, QueueIsUsableAgainAfterReset)
 {
     for (uint64_t seed = 0; seed < 4; seed++)
-        nic_run(seed, nic_options(), error_and_reset);
+        nic_run_all(seed, nic_options(), error_and_reset);
 }
 
 TEST(NicErrors, PeerInErrorDoesNotAnswer)
 {
-    nic_run(0, nic_options(), peer_in_error);
+    nic_run_all(0, nic_options(), peer_in_error);
 }
 
 TEST(NicErrors, DestroyedPeerDoesNotAnswer)

@@ -7,6 +7,7 @@
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/gpu.h"
+#include "tests/sim/loop_wire.h"
 #include "transport/qp.cuh"
 #include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
@@ -25,6 +26,7 @@ struct nic_options {
     uint64_t timeout_ns = 1000000000ull; // of kernels
     unsigned preempt_per_1000 = 50;
     uint32_t executor = SWL_SOFT_AUTO;                // AUTO: one run with each executor
+    const struct swl_nic_ops *ops = nullptr;          // a proxy; NULL: the software NIC
     uint32_t room_bytes = NIC_TEAMS * NIC_ROOM_BYTES; // of a block that runs the NIC
 };
 
@@ -90,7 +92,8 @@ inline void nic_open(nic_world &w, int r)
     config.soft_link = o.link;
     config.soft_faults = o.faults;
     ASSERT_EQ(swl_gpu_use(r), cudaSuccess);
-    ASSERT_EQ(swl_soft_ops()->create(&k.nic, &config), ncclSuccess) << swl_last_error();
+    ASSERT_EQ((o.ops ? o.ops : swl_soft_ops())->create(&k.nic, &config), ncclSuccess)
+        << swl_last_error();
     k.window_bytes = nic_signal_bytes + o.payload_bytes;
     ASSERT_EQ(swl_gpu_malloc(reinterpret_cast<void **>(&k.window), k.window_bytes), cudaSuccess);
     memset(k.window, 0, k.window_bytes);
@@ -305,6 +308,25 @@ inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_
     EXPECT_EQ(simt_run(), 0);
 }
 
+// Also with a proxy over each wire that works inside a process.
+inline void nic_run_proxies(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
+{
+    for (const struct swl_nic_ops *ops : {loop_ops()}) {
+        nic_options one = options;
+
+        SCOPED_TRACE(ops->name);
+        one.ops = ops;
+        one.executor = SWL_SOFT_ENGINE;
+        nic_run(seed, one, test);
+    }
+}
+
+inline void nic_run_all(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
+{
+    nic_run(seed, options, test);
+    nic_run_proxies(seed, options, test);
+}
+
 // What blocks do not do: parts that arrive late or in another order, regions that come and go.
 inline void nic_run_on_host(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
 {
@@ -391,6 +413,14 @@ inline struct swl_soft_stats nic_stats(uint32_t rank)
 
     EXPECT_TRUE(swl_soft_stats_get(rank, &s));
     return s;
+}
+
+// Proxies do not count.
+inline void nic_expect_count(const nic_world &w, uint64_t swl_soft_stats::*counter, uint64_t value)
+{
+    if (w.options.ops == nullptr) {
+        EXPECT_EQ(nic_stats(0).*counter, value);
+    }
 }
 
 #endif

@@ -264,14 +264,14 @@ void timing(nic_world &w)
 TEST(Nic, WritesAreCompleteWhenTheirAddIsSeen)
 {
     for (uint64_t seed = 0; seed < 12; seed++)
-        nic_run(seed, nic_options(), exchange);
+        nic_run_all(seed, nic_options(), exchange);
 }
 
 TEST(Nic, LongAndUnevenWritesAreCompleteWhenTheirAddIsSeen)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
-        nic_run(seed, nic_options(), exchange_long);
-        nic_run(seed, nic_options(), exchange_uneven);
+        nic_run_all(seed, nic_options(), exchange_long);
+        nic_run_all(seed, nic_options(), exchange_uneven);
     }
 }
 
@@ -315,17 +315,17 @@ TEST(Nic, PayloadIsReadUntilTheCompletionAndNotAfter)
 
 TEST(Nic, ReadFetchesAndNopCompletes)
 {
-    nic_run(0, nic_options(), read_back);
+    nic_run_all(0, nic_options(), read_back);
 }
 
 TEST(Nic, AddReturnsTheOldValue)
 {
-    nic_run(0, nic_options(), old_values);
+    nic_run_all(0, nic_options(), old_values);
 }
 
 TEST(Nic, InlineWritesCarryEveryLength)
 {
-    nic_run(0, nic_options(), inline_lengths);
+    nic_run_all(0, nic_options(), inline_lengths);
 }
 
 TEST(Nic, LinkModelHoldsInVirtualTime)
