@@ -175,7 +175,7 @@ void take_doorbell(const proxy_server<Mem> &s, struct soft_qp *q, uint64_t value
     uint64_t end;
 
     q->seen = value;
-    if (soft_accept(s.mem, q, value, s.mem.word(soft_record(q)), &end)) {
+    if (soft_accept(q, value, s.mem.word(soft_record(q)), &end)) {
         q->end = end;
         if (q->state == SWL_NIC_QP_ERROR)
             q->flush_ns = swl_gpu_now_ns() + flush_after_ns;

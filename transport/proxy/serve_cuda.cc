@@ -6,20 +6,11 @@
 namespace
 {
 
-const uint32_t record_looks = 32; /* at a doorbell record that lags behind its doorbell */
-
 /* core.cuh's way to memory. */
 struct pinned_memory : host_words {
     static uint64_t doorbell(const uint64_t *p)
     {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    }
-    static bool look_again(uint32_t looks)
-    {
-        if (looks == record_looks)
-            return false;
-        swl_gpu_sleep_ns(1000);
-        return true;
     }
     static void copy(void *to, const void *from, uint64_t bytes)
     {

@@ -12,10 +12,6 @@ struct fiber_memory : host_words {
     {
         return read_doorbell(p);
     }
-    static bool look_again(uint32_t)
-    {
-        return false; /* the emulator keeps the order of the stores: a fault of the poster */
-    }
     static void copy(void *to, const void *from, uint64_t bytes)
     {
         memcpy(to, from, bytes);

@@ -16,7 +16,7 @@ namespace
 {
 
 const uint64_t staging_bytes = 4096;
-uint32_t adding;                  /* a thread is between the two copies of an add */
+uint32_t adding; /* a thread is between the two copies of an add */
 
 struct helper {
     cudaStream_t stream;
