@@ -42,11 +42,13 @@ need_to_check() {
     need python3 python3
     need /usr/include/gtest/gtest.h libgtest-dev
     need /usr/include/infiniband/mlx5dv.h libibverbs-dev
+    need /usr/include/rdma/rdma_cma.h librdmacm-dev
     need clang-14 clang-14
     need "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.tsan-$(uname -m).a" libclang-rt-14-dev
     need clang-format-14 clang-format-14
     need clang-tidy-14 clang-tidy-14
     need cppcheck cppcheck
+    need shellcheck shellcheck
     need pkg-config pkg-config
     need unshare util-linux
 }

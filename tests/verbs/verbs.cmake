@@ -1,0 +1,25 @@
+# Real verbs: programs that run in a virtual machine with Soft-RoCE and soft-iWARP (rxe-vm, run). One
+# machine at a time: it has as many processors as it needs.
+find_path(SWL_RDMACM_DIR rdma/rdma_cma.h)
+find_library(SWL_RDMACM rdmacm)
+find_library(SWL_IBVERBS ibverbs)
+function(swl_vm_test name)
+    add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/verbs/run" -- ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS verbs TIMEOUT 300 SKIP_RETURN_CODE 77
+                                            RESOURCE_LOCK rxe_vm)
+endfunction()
+
+if(SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
+    if(SWL_RDMACM_DIR AND SWL_RDMACM AND SWL_IBVERBS)
+        add_executable(ops_check "${CMAKE_CURRENT_LIST_DIR}/ops_check.c")
+        set_target_properties(ops_check PROPERTIES C_EXTENSIONS ON)
+        target_include_directories(ops_check SYSTEM PRIVATE ${SWL_RDMACM_DIR})
+        target_link_libraries(ops_check PRIVATE ${SWL_RDMACM} ${SWL_IBVERBS} pthread)
+        swl_vm_test(verbs_ops_roce_test $<TARGET_FILE:ops_check> rc rxe0 1)
+        swl_vm_test(verbs_ops_iwarp_test $<TARGET_FILE:ops_check> cm 10.77.1.1)
+    elseif("$ENV{CI}" STREQUAL true)
+        message(FATAL_ERROR "rdma/rdma_cma.h is missing (package librdmacm-dev)")
+    else()
+        message(STATUS "not built: ops_check (rdma/rdma_cma.h, package librdmacm-dev)")
+    endif()
+endif()
