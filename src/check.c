@@ -128,7 +128,8 @@ ncclResult_t swl_check_group(const ncclEpGroupConfig_t *user, uint32_t nranks,
     config->nchannels = c.num_channels;
     config->max_sms = c.max_num_sms;
     config->timeout_ns = c.timeout_ns;
-    config->alloc = c.alloc;
+    if (c.alloc.alloc_fn && c.alloc.free_fn) /* a refused rank allocates for the exchange */
+        config->alloc = c.alloc;
     return check_group_usage(&c);
 }
 

@@ -295,6 +295,26 @@ TEST(GroupCreate, FailureOfOneRankEndsAllRanks)
         });
 }
 
+/* It is refused, and the refusal travels through memory that does not come from it. */
+TEST(GroupCreate, HalfAnAllocatorIsNeverCalled)
+{
+    for (bool alloc : {true, false})
+        on_ranks({2}, [alloc](swl_rank *rank) {
+            ncclEpGroupConfig_t config = small_config();
+            ncclEpGroup_t group = nullptr;
+            Allocator allocator;
+
+            if (rank->rank == 1)
+                config.alloc = {alloc ? Allocator::alloc : nullptr,
+                                alloc ? nullptr : Allocator::release, &allocator};
+            EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclInvalidUsage);
+            EXPECT_EQ(group, nullptr);
+            EXPECT_EQ(allocator.calls, 0);
+            expect_sentence({rank->rank == 1 ? "give both callbacks or none" : "rank 1"});
+            expect_comm_works(rank);
+        });
+}
+
 /* Limits in which an exchange cannot end on every rank, or on none. */
 TEST(GroupCreate, LimitsTooShortForItEndInCodesAndSentences)
 {
