@@ -36,7 +36,7 @@
     X(WRONG_ROWS, "has rows of another size")                                                      \
     X(WRONG_TYPE, "has rows of another type")                                                      \
     X(WRONG_TOPK, "has another top-k")                                                             \
-    X(HANDLE, "handle memory does not belong to this group, layout or routing")                    \
+    X(HANDLE, "the handle's memory is not of this group, layout or routing")                       \
     X(POISON, "gave up and told its peers")                                                        \
     X(ABORT, "the host asked to stop")
 

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define POSITION_MASK ((UINT64_C(1) << 48) - 1)
+#define POSITION_BITS 48
+#define POSITION_MASK ((UINT64_C(1) << POSITION_BITS) - 1)
 
 static void peer_text(uint32_t peer, uint32_t rank, char *text, size_t text_bytes)
 {
@@ -18,14 +19,36 @@ static void peer_text(uint32_t peer, uint32_t rank, char *text, size_t text_byte
         snprintf(text, text_bytes, "rank %" PRIu32, peer);
 }
 
-/* Who is missing, and what from it. Words of {generation, position} are shown as positions. */
+/* Sentences that have a subject of their own and need no rank before them. */
+static bool has_subject(uint32_t kind)
+{
+    return kind == SWL_FAULT_STAGE || kind == SWL_FAULT_GRID || kind == SWL_FAULT_QUEUE ||
+           kind == SWL_FAULT_HANDLE || kind == SWL_FAULT_ABORT;
+}
+
+/* What was seen. Words of {generation, position} are shown as positions; that of an older
+ * generation may equal the expected one. */
+static void seen_text(const struct swl_fault_record *record, char *text, size_t text_bytes)
+{
+    const bool word = record->expected > POSITION_MASK;
+
+    if (word && record->seen >> POSITION_BITS < record->expected >> POSITION_BITS)
+        snprintf(text, text_bytes, "nothing since the %s",
+                 record->expected >> POSITION_BITS > 1 ? "last failure" : "start");
+    else
+        snprintf(text, text_bytes, "%" PRIu64, record->seen & (word ? POSITION_MASK : UINT64_MAX));
+}
+
+/* Who is missing, and what from it. */
 static void fault_what(const struct swl_fault_record *record, uint32_t rank, const char *kind,
                        char *text, size_t text_bytes)
 {
     const uint64_t mask = record->expected > POSITION_MASK ? POSITION_MASK : UINT64_MAX;
-    char peer[32];
+    const bool other = record->peer != rank && record->peer != SWL_NO_PEER;
+    char peer[32], seen[40];
 
     peer_text(record->peer, rank, peer, sizeof(peer));
+    seen_text(record, seen, sizeof(seen));
     if (record->kind == SWL_FAULT_POISON)
         snprintf(text, text_bytes, "another rank gave up before, missing %s", peer);
     else if (record->kind == SWL_FAULT_COMPLETION)
@@ -34,8 +57,10 @@ static void fault_what(const struct swl_fault_record *record, uint32_t rank, con
                  " at or after entry %" PRIu64 " (in error until the group is destroyed)",
                  peer, record->seen & 0xff, record->expected);
     else
-        snprintf(text, text_bytes, "%s %s, expected %" PRIu64 ", seen %" PRIu64, peer, kind,
-                 record->expected & mask, record->seen & mask);
+        snprintf(text, text_bytes, "%s%s%s%s%s, expected %" PRIu64 ", seen %s",
+                 has_subject(record->kind) ? "" : peer, has_subject(record->kind) ? "" : " ", kind,
+                 has_subject(record->kind) && other ? " toward " : "",
+                 has_subject(record->kind) && other ? peer : "", record->expected & mask, seen);
 }
 
 void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64_t limit_ns,

@@ -289,7 +289,7 @@ TEST(GroupFailure, ForeignHandleMemoryFailsTheCallOnAllRanks)
         EXPECT_TRUE(s.bits() & (BAD_HANDLE | TIMEOUT));
         EXPECT_EQ(s.combine(), ncclSystemError);
         if (rank->rank == 1) {
-            expect_sentence({"handle memory"});
+            expect_sentence({"the handle's memory is not of this group"});
             s.use_library_memory();
         }
         expect_recovery(s, rank, 3);

@@ -82,6 +82,37 @@ TEST(FaultText, PositionsAreShownWithoutGeneration)
     EXPECT_NE(text_of(r).find("expected 7, seen 6"), std::string::npos);
 }
 
+TEST(FaultText, AWordOfAnOlderGenerationIsNotThePositionThatWasExpected)
+{
+    swl_fault_record r = sample();
+
+    r.expected = (uint64_t)1 << 48;
+    r.seen = 0;
+    EXPECT_NE(text_of(r).find("expected 0, seen nothing since the start"), std::string::npos);
+    r.expected = (uint64_t)3 << 48 | 5;
+    r.seen = (uint64_t)2 << 48 | 5;
+    EXPECT_NE(text_of(r).find("expected 5, seen nothing since the last failure"),
+              std::string::npos);
+}
+
+TEST(FaultText, SentencesHaveOneSubject)
+{
+    swl_fault_record r = sample();
+
+    for (uint32_t kind :
+         {SWL_FAULT_STAGE, SWL_FAULT_GRID, SWL_FAULT_QUEUE, SWL_FAULT_HANDLE, SWL_FAULT_ABORT})
+        for (uint32_t peer : {1u, SWL_NO_PEER}) {
+            r.kind = kind;
+            r.peer = peer;
+            EXPECT_EQ(text_of(r).find("): this rank"), std::string::npos) << text_of(r);
+            EXPECT_EQ(text_of(r).find("): a peer"), std::string::npos) << text_of(r);
+        }
+    r.kind = SWL_FAULT_QUEUE;
+    r.peer = 2;
+    EXPECT_NE(text_of(r).find("a queue pair has no free entry toward rank 2, "), std::string::npos)
+        << text_of(r);
+}
+
 TEST(FaultText, RanksThatWereToldNameTheMissingRank)
 {
     swl_fault_record r = sample();
