@@ -84,7 +84,7 @@ static bool parse_link(const char *text, struct swl_link_model *link_p)
     if (*end != ':' || !isdigit((unsigned char)end[1]))
         return false;
     link.us = strtod(end + 1, &end);
-    if (*end != '\0' || !(link.gbps > 0 && link.gbps <= 1e6) || !(link.us <= 1e6))
+    if (*end != '\0' || !(link.gbps >= 1e-3 && link.gbps <= 1e6) || !(link.us <= 1e6))
         return false;
     *link_p = link;
     return true;

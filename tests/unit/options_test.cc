@@ -131,7 +131,7 @@ TEST_F(Options, LinkIsRateAndDelay)
     EXPECT_EQ(read("SWIMLANE_SOFT_LINK", "0.5:1.25"), "");
     EXPECT_EQ(o.soft_link.us, 1.25);
     for (const char *bad :
-         {"400", "400:", ":3", "0:3", "-1:3", "400:3x", "inf:3", "400:nan", "1:-2"}) {
+         {"400", "400:", ":3", "0:3", "-1:3", "400:3x", "inf:3", "400:nan", "1:-2", "1e-9:1"}) {
         EXPECT_NE(read("SWIMLANE_SOFT_LINK", bad), "") << bad;
         EXPECT_EQ(o.soft_link.gbps, 0) << bad;
     }

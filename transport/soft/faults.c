@@ -5,6 +5,7 @@
 
 #include "transport/wqe.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,10 @@ static bool take_number(const char **at, uint64_t *value_p)
 
     if (**at < '0' || **at > '9')
         return false;
+    errno = 0;
     *value_p = strtoull(*at, &end, 0);
+    if (errno != 0)
+        return false;
     *at = end;
     return true;
 }
