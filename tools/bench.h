@@ -34,6 +34,7 @@ enum bench_comm { BENCH_COMM_AUTO, BENCH_COMM_NCCL, BENCH_COMM_STANDIN };
 
 struct bench_options {
     int nnodes, ranks_per_node; /* 0: not given */
+    int nsizes;                 /* of node_size on the command line; 0: not given */
     int node_size[BENCH_MAX_NODES];
     bool interleaved; /* ranks are dealt to the nodes one by one */
     enum bench_place place;
@@ -80,6 +81,9 @@ enum bench_parsed {
 };
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv);
 void bench_options_free(struct bench_options *o);
+
+/* Take a link model; false, and nothing changed, for a text that the library would not take. */
+bool bench_link_take(struct bench_options *o, const char *text);
 
 /* ---- data of one rank ---- */
 

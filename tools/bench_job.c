@@ -19,8 +19,8 @@ static void set_link(struct bench_options *o)
         return;
     }
     o->link = getenv("SWIMLANE_SOFT_LINK");
-    if (o->link && sscanf(o->link, "%lf", &o->link_gbps) != 1)
-        o->link_gbps = 0;
+    if (o->link && !bench_link_take(o, o->link))
+        o->link = NULL;
 }
 
 bool bench_job_run(struct bench_options *o)

@@ -44,6 +44,12 @@ static bool take_int(struct bench_options *o, const char *text, size_t offset)
     return true;
 }
 
+/* 0 stands for "not given". */
+static bool take_count(struct bench_options *o, const char *text, size_t offset)
+{
+    return take_int(o, text, offset) && *(int *)field_at(o, offset) > 0;
+}
+
 static bool take_long(struct bench_options *o, const char *text, size_t offset)
 {
     long long value;
@@ -90,14 +96,14 @@ static int word_of(const char *text, const char *const *words)
 static bool take_node_sizes(struct bench_options *o, const char *text, size_t offset)
 {
     (void)offset;
-    o->nnodes = 0;
+    o->nsizes = 0;
     for (;;) {
         char *end;
         long size = strtol(text, &end, 10);
 
-        if (end == text || size < 1 || size > BENCH_MAX_RANKS || o->nnodes == BENCH_MAX_NODES)
+        if (end == text || size < 1 || size > BENCH_MAX_RANKS || o->nsizes == BENCH_MAX_NODES)
             return false;
-        o->node_size[o->nnodes++] = (int)size;
+        o->node_size[o->nsizes++] = (int)size;
         if (*end == '\0')
             return true;
         if (*end != ',' && *end != '+')
@@ -245,14 +251,25 @@ static bool take_routing(struct bench_options *o, const char *text, size_t offse
     return end != rest + 1 && !*end && o->routing.skew >= 0 && o->routing.skew <= (zipf ? 8 : 1);
 }
 
-static bool take_link(struct bench_options *o, const char *text, size_t offset)
+/* What the library takes as SWIMLANE_SOFT_LINK. */
+bool bench_link_take(struct bench_options *o, const char *text)
 {
-    double us;
+    double gbps, us;
     char end;
 
-    (void)offset;
+    if (strspn(text, "0123456789.:e+-") != strlen(text) ||
+        sscanf(text, "%lf:%lf%c", &gbps, &us, &end) != 2 ||
+        !(gbps >= 1e-3 && gbps <= 1e6 && us >= 0 && us <= 1e6))
+        return false;
     o->link = text;
-    return sscanf(text, "%lf:%lf%c", &o->link_gbps, &us, &end) == 2 && o->link_gbps > 0 && us >= 0;
+    o->link_gbps = gbps;
+    return true;
+}
+
+static bool take_link(struct bench_options *o, const char *text, size_t offset)
+{
+    (void)offset;
+    return bench_link_take(o, text);
 }
 
 static bool take_no_verify(struct bench_options *o, const char *text, size_t offset)
@@ -267,12 +284,12 @@ static bool take_no_verify(struct bench_options *o, const char *text, size_t off
 
 /* clang-format off */
 static const struct row rows[] = {
-    {"nodes", "N", "nodes, 1 to 64, 1024 ranks in all (2; on GPUs 1, or as the launcher says)", take_int, AT(nnodes)},
-    {"ranks-per-node", "N", "ranks of a node (4; on GPUs one a GPU, or as the launcher says)", take_int, AT(ranks_per_node)},
-    {"node-sizes", "A,B,..", "nodes of different sizes", take_node_sizes, 0},
+    {"nodes", "N", "nodes, 1 to 64, 1024 ranks in all (2; on GPUs 1, or as the launcher says)", take_count, AT(nnodes)},
+    {"ranks-per-node", "N", "ranks of a node (4; on GPUs one a GPU, or as the launcher says)", take_count, AT(ranks_per_node)},
+    {"node-sizes", "A,B,..", "nodes of different sizes, instead of the two above", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
     {"place", "PLACE", "fibers (emulator, repeatable), threads, or (not emulated) processes or launched (by mpirun, srun, torchrun)", take_place, 0},
-    {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_int, AT(ranks_per_gpu)},
+    {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_count, AT(ranks_per_gpu)},
     {"devices", "A,B,..", "GPUs for the ranks in turn", take_devices, 0},
     {"comm", "NAME", "communicator: nccl, standin or auto (default: nccl where it can)", take_comm, 0},
     {"tokens", "N", "tokens of a rank in a step (256)", take_int, AT(size.ntokens)},
@@ -366,8 +383,11 @@ static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char
             value = argv[i];
         if (!row->value != !value)
             return complain(row->value ? "value missing after" : "no value allowed in", argument);
-        if (!row->parse(o, value, row->offset))
-            return complain("wrong value of", argument);
+        if (!row->parse(o, value, row->offset)) {
+            fprintf(stderr, "swimlane-bench: wrong value '%s' of --%s: %s\n", value, row->name,
+                    row->help);
+            return BENCH_WRONG;
+        }
     }
     return BENCH_RUN;
 }

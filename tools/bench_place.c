@@ -22,8 +22,10 @@ static void fill_sizes(struct bench_options *o, const struct swl_launch *launch)
         if (o->ranks_per_node > 0)
             nodes = total / o->ranks_per_node;
     }
-    if (o->node_size[0] > 0)
+    if (o->nsizes > 0) {
+        o->nnodes = o->nsizes;
         return;
+    }
     if (o->nnodes == 0)
         o->nnodes = nodes > 0 ? nodes : 1;
     if (o->ranks_per_node == 0)
@@ -69,6 +71,8 @@ bool bench_place_nodes(struct bench_options *o)
     struct swl_why why = {""};
 
     o->launched_rank = -1;
+    if (o->nsizes > 0 && (o->ranks_per_node > 0 || (o->nnodes > 0 && o->nnodes != o->nsizes)))
+        return complain("--node-sizes stands instead of --nodes and --ranks-per-node");
     if (o->place == BENCH_LAUNCHED || (o->place == BENCH_PLACE_AUTO && !SWL_EMULATED)) {
         if (!swl_launch_read(&launch, &why))
             return complain(why.text);

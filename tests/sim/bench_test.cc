@@ -50,4 +50,44 @@ TEST(Bench, WhatAllRanksSayIsPrintedOnce)
     EXPECT_NE(log.find("swimlane-bench: and on 2 more ranks\n"), std::string::npos) << log;
 }
 
+// Refused before any rank starts, naming the option and what was given.
+TEST(Bench, WrongValuesAreNamed)
+{
+    const struct {
+        const char *line;
+        std::vector<const char *> words;
+    } bad[] = {{"--nodes 0", {"'0'", "--nodes"}},
+               {"--ranks-per-node 0", {"'0'", "--ranks-per-node"}},
+               {"--tokens 1e3", {"'1e3'", "--tokens"}},
+               {"--link inf:0", {"'inf:0'", "--link"}},
+               {"--link 1e-9:0", {"'1e-9:0'", "--link"}},
+               {"--node-sizes 3,5 --nodes 7", {"--node-sizes", "instead of --nodes"}},
+               {"--nodes 1 --node-sizes 3,5", {"--node-sizes", "instead of --nodes"}},
+               {"--node-sizes 3,5 --ranks-per-node 4", {"--node-sizes", "--ranks-per-node"}}};
+
+    for (const auto &b : bad) {
+        const std::string log = failed_run("", b.line);
+
+        for (const char *word : b.words)
+            EXPECT_NE(log.find(word), std::string::npos) << b.line << "\n" << log;
+        EXPECT_EQ(log.find("rank 0"), std::string::npos) << b.line << "\n" << log;
+    }
+}
+
+// A link model that the library ignores is none in the report either.
+TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
+{
+    setenv("SWIMLANE_SOFT_LINK", "inf:0", 1);
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const bool ok = ep_bench("--nodes 2 --ranks-per-node 1 --tokens 1 --hidden 8 --sms 2", false);
+    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string report = testing::internal::GetCapturedStdout();
+
+    unsetenv("SWIMLANE_SOFT_LINK");
+    EXPECT_TRUE(ok);
+    EXPECT_NE(said.find("'inf:0' is not understood"), std::string::npos) << said;
+    EXPECT_NE(report.find("without a link model"), std::string::npos) << report;
+}
+
 } // namespace

@@ -21,10 +21,10 @@ inline bool ep_bench_possible(const bench_options &o)
 }
 
 // True when the run verified. The options are words of one command line.
-inline bool ep_bench(const std::string &line)
+inline bool ep_bench(const std::string &line, bool quiet = true)
 {
     static bench_options options;
-    std::istringstream words("swimlane-bench --quiet " + line);
+    std::istringstream words((quiet ? "swimlane-bench --quiet " : "swimlane-bench ") + line);
     std::vector<std::string> arguments;
     std::vector<char *> argv;
     std::string word;
