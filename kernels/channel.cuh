@@ -65,9 +65,9 @@ struct claim_look {
 };
 
 /* A source of claims defines: claim_word(from, r) in shared memory; claim_end(from, r) of this call;
- * claim_limit(from, r), the first position that may not be taken yet; claim_idle(from), work
- * that must not wait, true if there was some; claim_await(from, r), one round of waiting. A template, since the two users differ
- * only in these. */
+ * claim_limit(from, r), the first position that may not be taken yet; claim_idle(from), work that must
+ * not wait, true if there was some; claim_await(from, r), one round of waiting. A template, since the two
+ * users differ only in these. */
 template <class Source>
 SWL_DEV struct claim_look claim_look_at(const Source &from, uint32_t nrings, uint32_t turn)
 {

@@ -28,7 +28,7 @@ SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry
         store_data(to, low);
         store_data(to + 1, high);
     }
-    order_before_publish(SWL_SCOPE_SYS); /* one fence; pairs with the acquire in entry_await */
+    order_before_publish(SWL_SCOPE_SYS); /* one fence; pairs with the acquire in await_entry */
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
         post_to_peer(peer_word(g, i, g->at.entry, mine), gen_word(gen, call));
 }

@@ -146,8 +146,7 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
                                                     in * swl_request_bytes(&g->shape)),
                        g->in[y / g->shape.nrings].rank, list))
         return -1;
-    if (lane_id() ==
-        0) /* every lane has read the request; pairs with read_in_block in request_credit */
+    if (lane_id() == 0) /* every lane has read it; pairs with read_in_block in request_credit */
         window_finish_in_block(&b->rings.request_in[r], position);
     return 1;
 }
@@ -176,7 +175,7 @@ SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t f
 {
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.request_in[y / g->shape.nchannels];
-    const uint32_t n = window_run(read_in_block(window), from); /* pairs with gateway_request */
+    const uint32_t n = window_run(read_in_block(window), from); /* pairs with source_prepare */
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
 
@@ -214,7 +213,7 @@ SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sen
 {
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
-    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with gateway_request */
+    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
     const uint32_t room = slots_before_wrap(sent, g->shape.ring_slots);
     const uint32_t n = swl_min_u32(ready, swl_min_u32(room, g->shape.chunk_slots));
     const struct wait_at at =

@@ -32,7 +32,7 @@ SWL_DEV uint64_t window_bit(uint64_t position)
 }
 
 /* Slot `position` is finished. Releases the warp's accesses to the slot (one lane, after warp_sync);
- * pairs with window_read_* of the coordinator. */
+ * pairs with read_in_block of the window by the coordinator. */
 SWL_DEV void window_finish_in_block(uint64_t *window, uint64_t position)
 {
     or_in_block(window, window_bit(position));

@@ -8,8 +8,9 @@
  * arrival signal in both cases.
  *
  * All that leaves for a destination is stored in bulk, the record before the row, in the group of the
- * row's first piece. Records lie ready beside the list of a batch, in memory of the warp. A release at system scope waits for the warp's own plain stores on their way to
- * peers, which takes microseconds on a busy link; so there are none but the tails.
+ * row's first piece. Records lie ready beside the list of a batch, in memory of the warp. A release at
+ * system scope waits for the warp's own plain stores on their way to peers, which takes microseconds on a
+ * busy link; so there are none but the tails.
  *
  * Tails are published late and for several rows at once: every `cadence` rows a mark is set, and
  * published when SWL_LAG more pieces have been stored, so that the marked rows' stores have had time to

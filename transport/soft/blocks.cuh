@@ -10,9 +10,9 @@
  *
  * Order: read_doorbell (pairs with ring_doorbell) in the leader's lane 0, warp_sync, the team's barrier;
  * payload; the team's barrier; one order_before_publish(SYS) by lane 0 for the whole batch, its adds
- * (pair with read_from_nic at the peer), another fence only before an add to another word (nic_order); completion
- * released at GPU scope (pairs with read_completion: the poster is of this GPU). WRITEs land in any
- * order, also before earlier adds. */
+ * (pair with read_from_nic at the peer), another fence only before an add to another word (nic_order);
+ * completion released at GPU scope (pairs with read_completion: the poster is of this GPU). WRITEs land
+ * in any order, also before earlier adds. */
 #pragma once
 
 #include "transport/soft/blocks_look.cuh"

@@ -1,8 +1,8 @@
 /* core.cuh: what a software NIC does with a doorbell and a work request: check, look up, place,
  * add, complete. No time, no order, no threads: those belong to the executor that includes it.
  *
- * Layer: transport/soft. `Mem` is the executor's way to touch memory, passed by value, SOFT_FN how its functions are
- * declared if they run on a device:
+ * Layer: transport/soft. `Mem` is the executor's way to touch memory, passed by value, SOFT_FN how its
+ * functions are declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
  *   uint32_t key(const uint32_t *)                 sequentially consistent load
