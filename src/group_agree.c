@@ -165,10 +165,11 @@ static ncclResult_t check_transports(const struct ncclEpGroup *g)
                         "%" PRIu32 " ranks: the network inside a node is "
                         "missing in this version",
                         g->topology.max_local);
-    if (allowed != 0 && !(allowed & (SWL_TRANSPORT_SOFT | SWL_TRANSPORT_DEVX)) &&
+    if (allowed != 0 &&
+        !(allowed & (SWL_TRANSPORT_SOFT | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_TCP)) &&
         g->topology.nnodes > 1)
         return swl_fail(ncclInvalidUsage,
-                        "SWIMLANE_TRANSPORT leaves out soft and devx, but the ranks are on "
+                        "SWIMLANE_TRANSPORT leaves out soft, devx and tcp, but the ranks are on "
                         "%" PRIu32 " nodes: other networks are missing in this version",
                         g->topology.nnodes);
     return ncclSuccess;

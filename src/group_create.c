@@ -162,6 +162,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .timeout_ns = g->timeout_ns,
         .transports = g->options.transports,
         .ib = &ib,
+        .socket_ifname = g->options.socket_ifname,
         .soft_link = g->options.soft_link,
         .soft_faults = g->options.soft_faults,
         .soft_executor = g->options.soft_executor,

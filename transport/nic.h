@@ -53,6 +53,7 @@ struct swl_nic_config {
     uint32_t soft_executor;          /* enum swl_soft_executor */
     uint32_t gpu_blocks;             /* blocks of every calling kernel that will run the NIC */
     const struct swl_nic_ib *ib;     /* NULL = nothing set */
+    const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
 };
 
 struct swl_nic_caps {

@@ -12,6 +12,7 @@
 #include "transport/mlx5/devx.h"
 #include "transport/nic.h"
 #include "transport/soft/soft.h"
+#include "transport/tcp/tcp.h"
 #include "transport/wqe.h"
 
 #include <stdlib.h>
@@ -51,16 +52,20 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks)
     return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-/* The same on all ranks, who agree on the variable: hardware where it is asked for and the software NIC
- * is not. */
-static bool on_hardware(uint32_t transports)
+/* The same on all ranks, who agree on the variable: hardware, else TCP, where it is asked for and the
+ * software NIC is not. */
+static const struct swl_nic_ops *driver(uint32_t transports)
 {
-    return (transports & SWL_TRANSPORT_DEVX) != 0 && (transports & SWL_TRANSPORT_SOFT) == 0;
+    if (transports & SWL_TRANSPORT_SOFT)
+        return swl_soft_ops();
+    if (transports & SWL_TRANSPORT_DEVX)
+        return swl_devx_ops();
+    return transports & SWL_TRANSPORT_TCP ? swl_tcp_ops() : swl_soft_ops();
 }
 
 uint32_t swl_rdma_blocks(uint32_t transports, uint32_t soft_executor, uint32_t soft_blocks)
 {
-    return on_hardware(transports) ? 0 : swl_soft_blocks(soft_executor, soft_blocks);
+    return driver(transports) == swl_soft_ops() ? swl_soft_blocks(soft_executor, soft_blocks) : 0;
 }
 
 static ncclResult_t check(const struct swl_rdma_config *c)
@@ -93,13 +98,14 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
         .ib = c->ib,
+        .socket_ifname = c->socket_ifname,
         .soft_link = c->soft_link,
         .soft_faults = c->soft_faults,
         .soft_executor = c->soft_executor,
         .gpu_blocks = c->gpu_blocks,
     };
 
-    return (on_hardware(c->transports) ? swl_devx_ops() : swl_soft_ops())->create(&r->nic, &config);
+    return driver(c->transports)->create(&r->nic, &config);
 }
 
 static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_config *c)

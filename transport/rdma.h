@@ -36,6 +36,7 @@ struct swl_rdma_config {
     uint64_t timeout_ns;
     uint32_t transports;             /* SWIMLANE_TRANSPORT */
     const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
+    const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
     struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK; 0 = none */
     const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS; NULL or "" = none */
     uint32_t soft_executor;          /* SWIMLANE_SOFT_EXECUTOR, enum swl_soft_executor */

@@ -11,6 +11,7 @@
 #include "transport/qp.cuh"
 #include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
+#include "transport/tcp/tcp.h"
 
 #include <gtest/gtest.h>
 #include <string.h>
@@ -91,6 +92,7 @@ inline void nic_open(nic_world &w, int r)
     config.gpu_blocks = nic_blocks;
     config.soft_link = o.link;
     config.soft_faults = o.faults;
+    config.socket_ifname = "lo";
     ASSERT_EQ(swl_gpu_use(r), cudaSuccess);
     ASSERT_EQ((o.ops ? o.ops : swl_soft_ops())->create(&k.nic, &config), ncclSuccess)
         << swl_last_error();
@@ -311,7 +313,7 @@ inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_
 // Also with a proxy over each wire that works inside a process.
 inline void nic_run_proxies(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
 {
-    for (const struct swl_nic_ops *ops : {loop_ops()}) {
+    for (const struct swl_nic_ops *ops : {loop_ops(), swl_tcp_ops()}) {
         nic_options one = options;
 
         SCOPED_TRACE(ops->name);

@@ -81,6 +81,7 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .first_index = nic->first_index,
         .timeout_ns = nic->timeout_ns,
         .ib = config->ib,
+        .socket_ifname = config->socket_ifname,
     };
 
     SWL_TRY(nic->wire_ops->open(&nic->wire, &wire));
