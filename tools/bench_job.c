@@ -26,7 +26,8 @@ static void set_link(struct bench_options *o)
 bool bench_job_run(struct bench_options *o)
 {
     static const enum swl_place places[] = {SWL_PLACE_FIBERS, SWL_PLACE_THREADS,
-                                            SWL_PLACE_PROCESSES, SWL_PLACE_LAUNCHED};
+                                            SWL_EMULATED ? SWL_PLACE_NODES : SWL_PLACE_PROCESSES,
+                                            SWL_PLACE_LAUNCHED};
     const struct swl_job job = {
         .nnodes = o->nnodes,
         .node_ranks = o->node_size,

@@ -161,12 +161,12 @@ bool bench_job_place(struct bench_options *o, char **argv)
     swl_ranks_environment();
     if (!deal_devices(o))
         return false;
-    if (SWL_EMULATED && o->place >= BENCH_PROCESSES && o->size.nranks > 1) {
-        fprintf(stderr, "swimlane-bench: emulated ranks reach each other in one process only: "
-                        "--place fibers or threads\n");
+    if (SWL_EMULATED && o->place == BENCH_LAUNCHED && o->size.nranks > 1) {
+        fprintf(stderr, "swimlane-bench: emulated ranks of a node reach each other in one process "
+                        "only: --place fibers, threads or processes (one a node)\n");
         return false;
     }
-    if (SWL_EMULATED && o->place == BENCH_THREADS && any_shared_device(o)) {
+    if (SWL_EMULATED && o->place != BENCH_FIBERS && any_shared_device(o)) {
         /* a rank that frees memory waits for the device, on which another one waits for it */
         fprintf(stderr, "swimlane-bench: emulated ranks that share a GPU need --place fibers\n");
         return false;

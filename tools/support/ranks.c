@@ -133,10 +133,44 @@ static int run_threads(struct swl_ranks *all)
     return 0;
 }
 
-/* Rank 0 makes the id; it also serves the others, so it stays until all have ended. */
+/* Is this rank in the process whose first rank is `first`? */
+static bool in_process(const struct swl_job *job, int first, int rank)
+{
+    return rank == first || (job->place == SWL_PLACE_NODES && rank > first &&
+                             node_of(job, rank) == node_of(job, first));
+}
+
+static bool is_first(const struct swl_job *job, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (in_process(job, r, rank))
+            return false;
+    return true;
+}
+
+/* The ranks of this process, on threads if there are several. */
+static void run_own(struct swl_ranks *all, int first, uint64_t deadline)
+{
+    pthread_t thread;
+
+    for (int r = all->nranks - 1; r > first; r--) {
+        if (!in_process(all->job, first, r))
+            continue;
+        if (pthread_create(&thread, NULL, thread_main, &all->ranks[r]) != 0)
+            return; /* the process ends early, as its parent will notice */
+        pthread_detach(thread);
+    }
+    thread_main(&all->ranks[first]);
+    for (int r = first + 1; r < all->nranks; r++)
+        while (in_process(all->job, first, r) &&
+               !__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE) && swl_real_ns() < deadline)
+            usleep(200);
+}
+
+/* Rank 0 makes the id; its process also serves the others, so it stays until all have ended. */
 static int child_main(struct swl_ranks *all, int rank, uint64_t deadline)
 {
-    int result;
+    int result = 0;
 
     swl_ranks_host_of(all->job, rank);
     if (rank == 0) {
@@ -147,29 +181,36 @@ static int child_main(struct swl_ranks *all, int rank, uint64_t deadline)
         usleep(200);
     if (__atomic_load_n(&all->id_ready, __ATOMIC_ACQUIRE) != 1)
         return -1;
-    result = swl_rank_run(all, rank);
-    all->ranks[rank].result = result;
-    __atomic_store_n(&all->ranks[rank].ended, 1, __ATOMIC_RELEASE);
+    run_own(all, rank, deadline);
     for (int r = 0; rank == 0 && r < all->nranks; r++)
         while (!__atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE) && swl_real_ns() < deadline)
             usleep(200);
+    for (int r = rank; r < all->nranks; r++)
+        if (in_process(all->job, rank, r) && all->ranks[r].result)
+            result = all->ranks[r].result;
     return result;
 }
 
 /* Note how the child of a rank has ended. */
-static void child_ended(struct swl_ranks *all, int rank, bool normally)
+static void child_ended(struct swl_ranks *all, int first, bool normally)
 {
-    if (normally && __atomic_load_n(&all->ranks[rank].ended, __ATOMIC_ACQUIRE))
-        return;
-    fprintf(stderr, "ranks: the process of rank %d ended early\n", rank);
-    all->ranks[rank].result = -1;
-    __atomic_store_n(&all->ranks[rank].ended, 1, __ATOMIC_RELEASE);
+    for (int r = first; r < all->nranks; r++) {
+        if (!in_process(all->job, first, r) ||
+            (normally && __atomic_load_n(&all->ranks[r].ended, __ATOMIC_ACQUIRE)))
+            continue;
+        fprintf(stderr, "ranks: the process of rank %d ended early\n", r);
+        all->ranks[r].result = -1;
+        __atomic_store_n(&all->ranks[r].ended, 1, __ATOMIC_RELEASE);
+    }
 }
 
 /* In the order in which they end; those that do not end in time are killed. */
 static int collect_children(struct swl_ranks *all, pid_t *pids, int started, uint64_t deadline)
 {
-    int left = started, rc = 0, status;
+    int left = 0, rc = 0, status;
+
+    for (int r = 0; r < started; r++)
+        left += pids[r] != 0;
 
     while (left > 0) {
         bool late = swl_real_ns() > deadline;
@@ -205,6 +246,8 @@ static int run_processes(struct swl_ranks *all)
         return -1;
     fflush(NULL);
     for (; started < all->nranks; started++) {
+        if (!is_first(all->job, started))
+            continue;
         pids[started] = fork();
         if (pids[started] < 0)
             break;
@@ -240,6 +283,7 @@ static int run_in_place(struct swl_ranks *all)
     case SWL_PLACE_THREADS:
         return run_threads(all);
     case SWL_PLACE_PROCESSES:
+    case SWL_PLACE_NODES:
         return run_processes(all);
     case SWL_PLACE_LAUNCHED:
         return swl_ranks_run_launched(all);

@@ -6,6 +6,8 @@
  *   fibers     all ranks on fibers of the emulator, one deterministic schedule (emulator only)
  *   threads    one OS thread per rank in this process
  *   processes  one child process per rank; call before any other use of the device runtime
+ *   nodes      likewise one per node, with a thread per rank: for emulated GPUs, which reach each other
+ *              inside a process only
  *   launched   this process is one rank of a job that mpirun, srun or torchrun started (launch.h) */
 #ifndef SWL_RANKS_H
 #define SWL_RANKS_H
@@ -17,7 +19,13 @@
 extern "C" {
 #endif
 
-enum swl_place { SWL_PLACE_FIBERS, SWL_PLACE_THREADS, SWL_PLACE_PROCESSES, SWL_PLACE_LAUNCHED };
+enum swl_place {
+    SWL_PLACE_FIBERS,
+    SWL_PLACE_THREADS,
+    SWL_PLACE_PROCESSES,
+    SWL_PLACE_NODES,
+    SWL_PLACE_LAUNCHED
+};
 
 struct swl_job {
     int nnodes;
