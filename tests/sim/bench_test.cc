@@ -90,4 +90,19 @@ TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
     EXPECT_NE(report.find("without a link model"), std::string::npos) << report;
 }
 
+// The emulator has a limit; ranks beyond it share GPUs.
+TEST(Bench, MoreRanksThanGpusShareThem)
+{
+    static bench_options o;
+    std::string words[] = {"swimlane-bench", "--nodes", "2", "--ranks-per-node", "150"};
+    char *argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
+                    words[4].data()};
+
+    ASSERT_EQ(bench_options_parse(&o, 5, argv), BENCH_RUN);
+    ASSERT_TRUE(bench_job_place(&o, argv));
+    EXPECT_EQ(o.size.nranks, 300);
+    EXPECT_LT(o.device_of[299], 256);
+    bench_options_free(&o);
+}
+
 } // namespace

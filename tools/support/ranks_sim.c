@@ -4,7 +4,6 @@
 #include "sim/simt.h"
 #include "src/gpu.h"
 
-#include <limits.h>
 #include <stdio.h>
 
 void swl_ranks_place_node(int node)
@@ -18,7 +17,9 @@ void swl_ranks_environment(void)
 
 int swl_ranks_devices(void)
 {
-    return INT_MAX;
+    int n = 0;
+
+    return swl_gpu_count(&n) == cudaSuccess ? n : 0;
 }
 
 static bool id_ready(void *arg)
