@@ -51,7 +51,7 @@ uint32_t get(struct swl_keys *keys, const struct swl_span *from, void *to, uint3
 
     if (memory == nullptr)
         return refused;
-    return swl_mover_copy(keys->mover, to, memory, from->bytes)
+    return from->bytes == 0 || swl_mover_copy(keys->mover, to, memory, from->bytes)
                ? 0
                : static_cast<uint32_t>(SWL_SYNDROME_LOCAL_OPERATION);
 }

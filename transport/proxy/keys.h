@@ -19,7 +19,7 @@ struct swl_span {
     uint64_t total;  /* bytes of the request */
     uint64_t offset; /* of the part in it */
     uint32_t key;
-    uint32_t bytes; /* of the part */
+    uint32_t bytes; /* of the part; 0: only ask whether the request would be allowed */
 };
 
 /* `nonce`: keys of different numbers differ. */

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# tcp_hosts.sh PROGRAM CASE: whole calls over TCP between processes that are a node each. Cases:
+#   loopback    exact on this host
+#   namespaces  exact between two network namespaces joined by a veth pair
+#   killed      one side is killed: the other one returns an error within its limit
+#   possible    (PROGRAM is not run) 0 = namespaces can be made here; else one line says why not
+set -u
+program=$1 case=$2
+shape=(--place processes --nodes 2 --ranks-per-node 2 --tokens 32 --hidden 256 --topk 2 --experts 8
+    --sms 4)
+export SWIMLANE_TRANSPORT=peer,tcp SWIMLANE_SOCKET_IFNAME=lo
+log=$(mktemp)
+left=swl-a-$$ right=swl-b-$$
+
+cleanup() {
+    rm -f "$log"
+    ip netns del "$left" 2>/dev/null
+    ip netns del "$right" 2>/dev/null
+}
+trap cleanup EXIT
+
+make_namespaces() {
+    ip netns add "$left" && ip netns add "$right" &&
+        ip -n "$left" link add swl0 type veth peer name swl0 netns "$right" &&
+        ip -n "$left" addr add 10.213.77.1/30 dev swl0 && ip -n "$left" link set swl0 up &&
+        ip -n "$right" addr add 10.213.77.2/30 dev swl0 && ip -n "$right" link set swl0 up
+}
+
+fail() {
+    echo "tcp_hosts: $*"
+    tail -n 40 "$log"
+    exit 1
+}
+
+case $case in
+loopback)
+    timeout 100 "$program" - end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
+    grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
+    ;;
+possible)
+    make_namespaces >"$log" 2>&1 && exit 0
+    echo "network namespaces cannot be made here: $(tail -n 1 "$log")"
+    exit 1
+    ;;
+namespaces)
+    if ! make_namespaces >"$log" 2>&1; then
+        echo "not run: network namespaces cannot be made here: $(tail -n 1 "$log")"
+        [ "${CI:-}" != true ] || exit 1
+        exit 77
+    fi
+    export SWIMLANE_SOCKET_IFNAME=swl0 SWIMLANE_LOG=info
+    timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
+    grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
+    for host in 1 2; do
+        grep -q "tcp at 10.213.77.$host:" "$log" || fail "nobody was in namespace $host"
+    done
+    ;;
+killed)
+    export NCCL_EP_TIMEOUT_MS=2000
+    # pipelined: the calls under way notice it, not a barrier between them
+    if timeout 60 "$program" - kill "${shape[@]}" --pipelined --iterations 300 >"$log" 2>&1; then
+        fail "nobody noticed that node 1 is gone"
+    fi
+    grep -q 'closed by the other end\|Connection reset\|Broken pipe' "$log" ||
+        fail "no sentence about the connection"
+    grep -q 'gave up after .* (limit 2000 ms): a queue pair to rank [23] ended with an error' "$log" ||
+        fail "no sentence of the call"
+    ;;
+*)
+    exit 2
+    ;;
+esac
