@@ -2,6 +2,7 @@
 #include "tests/sim/loop_wire.h"
 
 #include "src/base/error.h"
+#include "src/gpu.h"
 #include "transport/proxy/keys.h"
 
 #include <deque>
@@ -38,6 +39,28 @@ struct loop_address {
 
 std::vector<loop_wire *> living;
 
+// Wires reach into each other: one lock for all.
+struct hold {
+    static struct swl_gpu_mutex *lock()
+    {
+        static struct swl_gpu_mutex *made = nullptr;
+
+        if (made == nullptr)
+            (void)swl_gpu_mutex_create(&made);
+        return made;
+    }
+    hold()
+    {
+        swl_gpu_mutex_lock(lock());
+    }
+    ~hold()
+    {
+        swl_gpu_mutex_unlock(lock());
+    }
+    hold(const hold &) = delete;
+    hold &operator=(const hold &) = delete;
+};
+
 bool alive(const loop_wire *w)
 {
     for (const loop_wire *l : living)
@@ -55,6 +78,7 @@ const struct swl_wire_ops *loop_wire_ops();
 
 ncclResult_t loop_open(struct swl_wire **wire_p, const struct swl_wire_config *config)
 {
+    const hold guard;
     static uint64_t serial = 77;
     loop_wire *w = new loop_wire();
 
@@ -70,6 +94,7 @@ ncclResult_t loop_open(struct swl_wire **wire_p, const struct swl_wire_config *c
 
 ncclResult_t loop_close(struct swl_wire *base)
 {
+    const hold guard;
     for (size_t i = 0; i < living.size(); i++)
         if (living[i] == base)
             living.erase(living.begin() + static_cast<long>(i));
@@ -99,6 +124,7 @@ ncclResult_t loop_dereg(struct swl_wire *w, const struct swl_nic_region *region)
 
 ncclResult_t loop_create_qp(struct swl_wire *w, uint32_t *qp_p)
 {
+    const hold guard;
     *qp_p = of(w)->nqps++;
     return ncclSuccess;
 }
@@ -114,6 +140,7 @@ ncclResult_t loop_address_of(struct swl_wire *w, uint32_t qp, struct swl_wire_ad
 
 ncclResult_t loop_connect(struct swl_wire *w, uint32_t qp, const struct swl_wire_address *peer)
 {
+    const hold guard;
     loop_address a;
 
     memcpy(&a, peer->bytes, sizeof(a));
@@ -124,6 +151,7 @@ ncclResult_t loop_connect(struct swl_wire *w, uint32_t qp, const struct swl_wire
 
 ncclResult_t loop_to_error(struct swl_wire *w, uint32_t qp)
 {
+    const hold guard;
     of(w)->qps[qp].queue.clear();
     of(w)->qps[qp].failed = true;
     return ncclSuccess;
@@ -131,6 +159,7 @@ ncclResult_t loop_to_error(struct swl_wire *w, uint32_t qp)
 
 ncclResult_t loop_reset(struct swl_wire *w, uint32_t qp)
 {
+    const hold guard;
     of(w)->qps[qp] = loop_qp();
     return ncclSuccess;
 }
@@ -138,6 +167,7 @@ ncclResult_t loop_reset(struct swl_wire *w, uint32_t qp)
 uint32_t loop_post(struct swl_wire *w, uint32_t qp, const struct swl_wire_request *requests,
                    uint32_t n)
 {
+    const hold guard;
     loop_qp &q = of(w)->qps[qp];
     uint32_t taken = 0;
 
@@ -189,6 +219,7 @@ uint32_t execute(loop_wire *me, loop_qp *q, const swl_wire_request &r)
 
 uint32_t loop_poll(struct swl_wire *w, struct swl_wire_done *done, uint32_t n)
 {
+    const hold guard;
     loop_wire *me = of(w);
     uint32_t i = 0;
 
@@ -201,6 +232,7 @@ uint32_t loop_poll(struct swl_wire *w, struct swl_wire_done *done, uint32_t n)
 
 bool loop_progress(struct swl_wire *w)
 {
+    const hold guard;
     loop_wire *me = of(w);
     bool moved = false;
 

@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static bool fail(struct tcp_why *why, const char *what, const char *where)
+static bool fail(struct tcp_why *why, const char *what, const char *where, int error)
 {
-    snprintf(why->text, sizeof(why->text), "%s %s: %s", what, where, strerror(errno));
+    snprintf(why->text, sizeof(why->text), "%s %s: %s", what, where, strerror(error));
     return false;
 }
 
@@ -73,7 +73,7 @@ bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why 
     bool found;
 
     if (getifaddrs(&all) != 0)
-        return fail(why, "cannot list", "the network interfaces");
+        return fail(why, "cannot list", "the network interfaces", errno);
     found = find(all, AF_INET, list, false, place_p) || find(all, AF_INET6, list, false, place_p);
     if (!found && !named)
         found = find(all, AF_INET, list, true, place_p);
@@ -117,7 +117,7 @@ int swl_tcp_listen(struct tcp_place *place, struct tcp_why *why)
     swl_tcp_text(place, text, sizeof(text));
     if (fd < 0 || bind(fd, &place->at.any, length) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &place->at.any, &length) != 0) {
-        fail(why, "cannot listen at", text);
+        fail(why, "cannot listen at", text, errno);
         if (fd >= 0)
             close(fd);
         return -1;
@@ -150,19 +150,19 @@ static int finish_connect(int fd, uint64_t timeout_ns)
 
 int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct tcp_why *why)
 {
-    int fd = open_socket(place);
+    int fd = open_socket(place), error = 0;
     char text[64];
 
-    swl_tcp_text(place, text, sizeof(text));
-    if (fd >= 0 && connect(fd, &place->at.any, length_of(place)) != 0)
-        errno = errno == EINPROGRESS ? finish_connect(fd, timeout_ns) : errno;
-    else if (fd >= 0)
-        errno = 0;
-    if (fd >= 0 && errno == 0) {
+    if (fd < 0 || connect(fd, &place->at.any, length_of(place)) != 0)
+        error = errno;
+    if (fd >= 0 && error == EINPROGRESS)
+        error = finish_connect(fd, timeout_ns);
+    if (error == 0) {
         tune(fd);
         return fd;
     }
-    fail(why, "cannot connect to", text);
+    swl_tcp_text(place, text, sizeof(text));
+    fail(why, "cannot connect to", text, error);
     if (fd >= 0)
         close(fd);
     return -1;

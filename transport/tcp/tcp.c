@@ -23,7 +23,7 @@ static ncclResult_t tcp_close(struct swl_wire *base);
 
 static ncclResult_t open_all(struct tcp_wire *w)
 {
-    struct tcp_why why;
+    struct tcp_why why = {""};
     uint64_t number;
 
     if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce))
@@ -230,7 +230,7 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
 static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_address *a,
                                const struct tcp_hello *hello)
 {
-    struct tcp_why why;
+    struct tcp_why why = {""};
     const int fd = swl_tcp_connect(&a->place, w->config.timeout_ns, &why);
 
     if (fd < 0)
