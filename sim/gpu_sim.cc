@@ -323,6 +323,14 @@ cudaError_t swl_gpu_peer_access(int device, const void *ptr)
     return cudaSuccess; /* one address space */
 }
 
+cudaError_t swl_gpu_pci(int device, char *text, size_t bytes)
+{
+    (void)device;
+    (void)text;
+    (void)bytes;
+    return cudaErrorNotSupported;
+}
+
 /* No NIC of hardware reaches emulated memory. */
 cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p)
 {

@@ -33,6 +33,8 @@ cudaError_t swl_gpu_use(int device); /* make current */
 #pragma GCC diagnostic ignored "-Wshadow" /* C++: struct and function of one name */
 cudaError_t swl_gpu_info(int device, struct swl_gpu_info *info_p);
 #pragma GCC diagnostic pop
+/* Its PCI address as /sys writes it, "0000:18:00.0"; cudaErrorNotSupported: emulated. */
+cudaError_t swl_gpu_pci(int device, char *text, size_t bytes);
 cudaError_t swl_gpu_pending_error(void); /* sticky error of the context, not cleared */
 const char *swl_gpu_error_text(cudaError_t error);
 

@@ -6,6 +6,7 @@
 
 #include "src/gpu_cuda_driver.h"
 
+#include <ctype.h>
 #include <string.h>
 
 typedef CUresult (*range_call)(void *handle, CUdeviceptr at, size_t bytes,
@@ -38,6 +39,15 @@ static cudaError_t find_range_call(range_call *call_p)
     /* a pointer to an object holds the address of a function: POSIX demands that this works */
     memcpy(call_p, &entry, sizeof(entry));
     return cudaSuccess;
+}
+
+cudaError_t swl_gpu_pci(int device, char *text, size_t bytes)
+{
+    cudaError_t error = taken(cudaDeviceGetPCIBusId(text, (int)bytes, device));
+
+    for (char *c = text; error == cudaSuccess && *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return error;
 }
 
 cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p)

@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+struct swl_nic_ib;      /* transport/nic.h */
+struct swl_select_fact; /* transport/select.h */
 struct swl_rdma;
 
 #define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
@@ -76,6 +78,7 @@ struct ncclEpGroup {
     struct swl_window_map window;
     struct swl_alarm alarm;
     struct swl_tables tables;
+    uint32_t network; /* enum swl_transport_bit of the NIC driver; 0 = one node */
     struct swl_rdma *rdma;
     void *link_tables; /* device memory that `rdma` uses */
     uint64_t link_table_bytes;
@@ -104,6 +107,14 @@ struct ncclEpHandle {
  * ranks have the same outcome and go on to the next exchange, whatever it is. */
 ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p);
+
+/* The SWIMLANE_IB_ variables; points into the options (src/group_network.c). */
+struct swl_nic_ib swl_group_ib(const struct swl_options *options);
+/* Which NIC drivers work on this rank; local. */
+void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_fact *fact_p);
+/* group->network from the facts of all ranks; the same outcome everywhere. */
+ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
+                                      const struct swl_select_fact *facts);
 
 /* Free whatever the group holds; local. The first failure is returned. */
 ncclResult_t swl_group_release(struct ncclEpGroup *group);

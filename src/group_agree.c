@@ -9,8 +9,10 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "transport/rdma.h"
+#include "transport/select.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +31,7 @@ static const char *const agreed_names[] = {
     "config.num_topk",
     "config.enable_mask",
     "config.rdma_buffer_size",
-    "SWIMLANE_TRANSPORT (as bits)",
+    "SWIMLANE_TRANSPORT",
     "SWIMLANE_COMBINE_WIRE (1 is fp32)",
     "SWIMLANE_START_POSITION",
 };
@@ -40,6 +42,7 @@ struct hello {
     uint64_t agreed[SWL_COUNT_OF(agreed_names)];
     uint64_t node_key, node_given;
     struct swl_rank_facts facts;
+    struct swl_select_fact network;
 };
 
 /* An SM cap from the environment; 0 if unset or above the device's number. */
@@ -90,7 +93,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->channel_hint = c->nchannels;
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
-    facts->nic_blocks = swl_rdma_blocks(o->transports, o->soft_executor, o->soft_blocks);
+    facts->nic_blocks = swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks);
     return read_block_threads(&facts->block_threads);
 }
 
@@ -123,10 +126,30 @@ static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
     SWL_TRY(
         swl_topology_key(g->info.comm, g->info.rank, g->options.node, &hello->node_key, &given));
     hello->node_given = given;
+    /* without peer, nobody is within reach of load and store */
+    if (g->options.transports && !(g->options.transports & SWL_TRANSPORT_PEER))
+        hello->node_key = g->info.rank;
+    swl_group_ask_networks(g, &hello->network);
     return read_device(hello, g, c);
 }
 
 /* ---- agreement ---- */
+
+static ncclResult_t differs(size_t i, uint64_t first, uint64_t other, uint32_t rank)
+{
+    char a[64], b[64];
+
+    if (strcmp(agreed_names[i], "SWIMLANE_TRANSPORT") == 0) {
+        swl_transports_text((uint32_t)first, a, sizeof(a));
+        swl_transports_text((uint32_t)other, b, sizeof(b));
+    } else {
+        snprintf(a, sizeof(a), "%" PRIu64, first);
+        snprintf(b, sizeof(b), "%" PRIu64, other);
+    }
+    return swl_fail(ncclInvalidArgument,
+                    "%s is %s on rank 0 and %s on rank %" PRIu32 "; all ranks need the same value",
+                    agreed_names[i], a, b, rank);
+}
 
 static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
 {
@@ -141,10 +164,7 @@ static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
     for (uint32_t r = 1; r < nranks; r++) {
         for (size_t i = 0; i < SWL_COUNT_OF(agreed_names); i++) {
             if (all[r].agreed[i] != all[0].agreed[i])
-                return swl_fail(ncclInvalidArgument,
-                                "%s is %" PRIu64 " on rank 0 and %" PRIu64 " on rank %" PRIu32
-                                "; all ranks need the same value",
-                                agreed_names[i], all[0].agreed[i], all[r].agreed[i], r);
+                return differs(i, all[0].agreed[i], all[r].agreed[i], r);
         }
         if (all[r].node_given != all[0].node_given)
             return swl_fail(ncclInvalidArgument,
@@ -155,29 +175,9 @@ static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
     return ncclSuccess;
 }
 
-static ncclResult_t check_transports(const struct ncclEpGroup *g)
-{
-    const uint32_t allowed = g->options.transports;
-
-    if (allowed != 0 && !(allowed & SWL_TRANSPORT_PEER) && g->topology.max_local > 1)
-        return swl_fail(ncclInvalidUsage,
-                        "SWIMLANE_TRANSPORT leaves out peer, but a node has "
-                        "%" PRIu32 " ranks: the network inside a node is "
-                        "missing in this version",
-                        g->topology.max_local);
-    if (allowed != 0 &&
-        !(allowed & (SWL_TRANSPORT_SOFT | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_TCP)) &&
-        g->topology.nnodes > 1)
-        return swl_fail(ncclInvalidUsage,
-                        "SWIMLANE_TRANSPORT leaves out soft, devx and tcp, but the ranks are on "
-                        "%" PRIu32 " nodes: other networks are missing in this version",
-                        g->topology.nnodes);
-    return ncclSuccess;
-}
-
-/* What topology and plan need, column by column; both arrays are [nranks]. */
+/* What topology, network and plan need, column by column; the arrays are [nranks]. */
 static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all, uint64_t *keys,
-                                 struct swl_rank_facts *facts)
+                                 struct swl_rank_facts *facts, struct swl_select_fact *networks)
 {
     const struct swl_group_info *info = &g->info;
     const struct swl_plan_config config = {
@@ -194,9 +194,12 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
     for (uint32_t r = 0; r < info->nranks; r++) {
         keys[r] = all[r].node_key;
         facts[r] = all[r].facts;
+        networks[r] = all[r].network;
     }
     SWL_TRY(swl_topology_make(&g->topology, keys, info->nranks));
-    SWL_TRY(check_transports(g));
+    SWL_TRY(swl_group_choose_network(g, networks));
+    for (uint32_t r = 0; r < info->nranks && g->network != SWL_TRANSPORT_SOFT; r++)
+        facts[r].nic_blocks = 0;
     SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, facts, info->rank));
     g->fingerprint = swl_plan_fingerprint(&g->plan, &g->topology, NCCL_EP_LAYOUT_FLAT);
     return ncclSuccess;
@@ -207,15 +210,17 @@ static ncclResult_t plan_group(struct ncclEpGroup *g, const struct hello *all)
 {
     uint64_t *keys = calloc(g->info.nranks, sizeof(*keys));
     struct swl_rank_facts *facts = calloc(g->info.nranks, sizeof(*facts));
+    struct swl_select_fact *networks = calloc(g->info.nranks, sizeof(*networks));
     ncclResult_t rc;
 
-    if (keys && facts)
-        rc = plan_columns(g, all, keys, facts);
+    if (keys && facts && networks)
+        rc = plan_columns(g, all, keys, facts, networks);
     else
         rc = swl_fail(ncclSystemError, "no host memory for the facts of %" PRIu32 " ranks",
                       g->info.nranks);
     free(keys);
     free(facts);
+    free(networks);
     return rc;
 }
 

@@ -141,14 +141,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     const uint32_t nlinks = (swl_remote_nodes(s) + s->nserved) * s->nrings;
     struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
     void *tables = NULL;
-    const struct swl_nic_ib ib = {
-        .hca = g->options.ib_hca,
-        .gid_index = g->options.ib_gid_index,
-        .sl = g->options.ib_sl,
-        .tc = g->options.ib_tc,
-        .timeout = g->options.ib_timeout,
-        .retry_cnt = g->options.ib_retry_cnt,
-    };
+    const struct swl_nic_ib ib = swl_group_ib(&g->options);
     struct swl_rdma_config config = {
         .rank = s->rank,
         .nranks = s->nranks,
@@ -160,7 +153,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .window_bytes = g->plan.at.bytes,
         .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
-        .transports = g->options.transports,
+        .driver = g->network,
         .ib = &ib,
         .socket_ifname = g->options.socket_ifname,
         .soft_link = g->options.soft_link,

@@ -63,6 +63,8 @@ struct bench_options {
     bool quiet;
     int64_t schedule_seed; /* of the emulator; 0: SIMT_SEED */
     int node_of[BENCH_MAX_RANKS];
+    bool no_peer;                 /* SWIMLANE_TRANSPORT: the network also within a node */
+    int team_of[BENCH_MAX_RANKS]; /* node_of, or with no_peer each rank for itself */
     enum bench_comm comm;
     int ranks_per_gpu;                  /* 0: as many as it takes */
     int ndevices;                       /* of device_list, 0: by ranks_per_gpu */

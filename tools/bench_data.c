@@ -257,7 +257,7 @@ bool bench_slot_prepare(struct bench_rank *r, struct bench_slot *slot, int step)
     const struct bench_options *o = r->o;
     const struct swl_oracle_shape shape = {
         .nranks = o->size.nranks,
-        .node_of = o->node_of,
+        .node_of = o->team_of,
         .nexperts = o->size.nexperts,
         .topk = o->size.topk,
         .hidden = o->hidden,
@@ -290,14 +290,14 @@ int64_t bench_rows_checked(const struct bench_options *o, const struct bench_slo
 
 struct place {
     int local[BENCH_MAX_RANKS]; /* index in its node */
-    int size[BENCH_MAX_NODES];
+    int size[BENCH_MAX_RANKS];
 };
 
 static void find_places(const struct bench_options *o, struct place *p)
 {
     memset(p, 0, sizeof *p);
     for (int r = 0; r < o->size.nranks; r++)
-        p->local[r] = p->size[o->node_of[r]]++;
+        p->local[r] = p->size[o->team_of[r]]++;
 }
 
 static size_t round_up(size_t n, size_t to)
@@ -314,22 +314,22 @@ struct traffic_count {
 static void count_token(const struct bench_options *o, const struct swl_oracle *oracle,
                         const struct place *p, int src, int token, struct traffic_count *c)
 {
-    bool sent_to[BENCH_MAX_NODES] = {false};
+    bool sent_to[BENCH_MAX_RANKS] = {false};
 
     for (int dst = 0; dst < o->size.nranks; dst++) {
-        const int node = o->node_of[dst];
+        const int node = o->team_of[dst];
         const int gateway = p->local[src] % p->size[node];
 
         if (swl_oracle_row(oracle, src, token, dst) < 0)
             continue;
-        if (node == o->node_of[src] ? dst != src : p->local[dst] != gateway)
+        if (node == o->team_of[src] ? dst != src : p->local[dst] != gateway)
             c->stored[dst]++;
-        if (node == o->node_of[src] || sent_to[node])
+        if (node == o->team_of[src] || sent_to[node])
             continue;
         sent_to[node] = true;
         c->sent[src]++;
         for (int g = 0; g < o->size.nranks; g++)
-            if (o->node_of[g] == node && p->local[g] == gateway)
+            if (o->team_of[g] == node && p->local[g] == gateway)
                 c->received[g]++;
     }
 }

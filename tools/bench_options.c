@@ -442,7 +442,11 @@ enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **
         return parsed;
     const char *wire = getenv("SWIMLANE_COMBINE_WIRE");
 
+    const char *transports = getenv("SWIMLANE_TRANSPORT");
+
     o->wire_fp32 = wire && strcasecmp(wire, "fp32") == 0;
+    o->no_peer = transports && *transports && strcasecmp(transports, "auto") != 0 &&
+                 strcasestr(transports, "peer") == NULL;
     o->routing.seed = o->seed;
     return check(o);
 }

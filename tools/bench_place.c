@@ -52,6 +52,7 @@ static bool fill_nodes(struct bench_options *o)
         while (left[node] == 0)
             node = (node + 1) % o->nnodes;
         o->node_of[r] = node;
+        o->team_of[r] = o->no_peer ? r : node;
         left[node]--;
         if (o->interleaved)
             node = (node + 1) % o->nnodes;

@@ -41,6 +41,13 @@ struct swl_nic_ib {
     uint32_t timeout, retry_cnt; /* 0 = not set */
 };
 
+/* Which NIC, where there are several: the nearest to the GPU. */
+struct swl_nic_near {
+    const char *root; /* of /sys; NULL = "/" */
+    const char *gpu;  /* its PCI address as in /sys; NULL = unknown */
+    uint32_t turn;    /* among equally near ones the turn-th, modulo their number */
+};
+
 struct swl_nic_config {
     uint32_t rank;
     int device;
@@ -54,6 +61,7 @@ struct swl_nic_config {
     uint32_t gpu_blocks;             /* blocks of every calling kernel that will run the NIC */
     const struct swl_nic_ib *ib;     /* NULL = nothing set */
     const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
+    const struct swl_nic_near *near; /* NULL = as the devices are listed */
 };
 
 struct swl_nic_caps {

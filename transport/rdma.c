@@ -9,10 +9,9 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/gpu.h"
-#include "transport/mlx5/devx.h"
 #include "transport/nic.h"
+#include "transport/select.h"
 #include "transport/soft/soft.h"
-#include "transport/tcp/tcp.h"
 #include "transport/wqe.h"
 
 #include <stdlib.h>
@@ -52,20 +51,9 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks)
     return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-/* The same on all ranks, who agree on the variable: hardware, else TCP, where it is asked for and the
- * software NIC is not. */
-static const struct swl_nic_ops *driver(uint32_t transports)
+uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks)
 {
-    if (transports & SWL_TRANSPORT_SOFT)
-        return swl_soft_ops();
-    if (transports & SWL_TRANSPORT_DEVX)
-        return swl_devx_ops();
-    return transports & SWL_TRANSPORT_TCP ? swl_tcp_ops() : swl_soft_ops();
-}
-
-uint32_t swl_rdma_blocks(uint32_t transports, uint32_t soft_executor, uint32_t soft_blocks)
-{
-    return driver(transports) == swl_soft_ops() ? swl_soft_blocks(soft_executor, soft_blocks) : 0;
+    return driver == SWL_TRANSPORT_SOFT ? swl_soft_blocks(soft_executor, soft_blocks) : 0;
 }
 
 static ncclResult_t check(const struct swl_rdma_config *c)
@@ -90,6 +78,9 @@ static ncclResult_t check(const struct swl_rdma_config *c)
 
 static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
+    const struct swl_driver *driver = swl_driver_of(c->driver);
+    char gpu[32] = "";
+    const struct swl_nic_near near = {NULL, gpu, (uint32_t)c->device};
     struct swl_nic_config config = {
         .rank = c->rank,
         .device = c->device,
@@ -105,7 +96,12 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .gpu_blocks = c->gpu_blocks,
     };
 
-    return driver(c->transports)->create(&r->nic, &config);
+    if (driver == NULL)
+        return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank,
+                        c->driver);
+    if (swl_gpu_pci(c->device, gpu, sizeof(gpu)) == cudaSuccess)
+        config.near = &near;
+    return driver->ops()->create(&r->nic, &config);
 }
 
 static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_config *c)

@@ -34,7 +34,7 @@ struct swl_rdma_config {
     uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
     uint64_t timeout_ns;
-    uint32_t transports;             /* SWIMLANE_TRANSPORT */
+    uint32_t driver;                 /* enum swl_transport_bit, as swl_select_group chose */
     const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
     const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
     struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK; 0 = none */
@@ -51,9 +51,9 @@ struct swl_rdma;
 
 /* Bytes of device memory for the tables that kernels read. */
 uint64_t swl_rdma_table_bytes(uint32_t nlinks);
-/* Blocks that every kernel of a group of several nodes needs for the NIC, by the options of these
- * names; 0: the NIC needs none. */
-uint32_t swl_rdma_blocks(uint32_t transports, uint32_t soft_executor, uint32_t soft_blocks);
+/* Blocks that every kernel of a group of several nodes needs for a NIC of this driver, by the options
+ * of these names; 0: the NIC needs none. */
+uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks);
 /* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
 /* Local. NULL is a no-op. No work of the group may be running. */

@@ -47,9 +47,22 @@ static bool parse_number(const struct swl_option_row *row, const char *text, voi
     return true;
 }
 
+static const char *const transport_names[] = {"peer", "devx", "verbs", "proxy", "soft", "tcp"};
+
+void swl_transports_text(uint32_t mask, char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    snprintf(text, bytes, "%s", mask ? "" : "auto");
+    for (size_t i = 0; i < SWL_COUNT_OF(transport_names) && at < bytes; i++)
+        if (mask & 1u << i)
+            at +=
+                (size_t)snprintf(text + at, bytes - at, "%s%s", at ? "," : "", transport_names[i]);
+}
+
 static bool parse_transports(const char *text, uint32_t *mask_p)
 {
-    static const char *const names[] = {"peer", "devx", "verbs", "proxy", "soft", "tcp"};
+    const char *const *names = transport_names;
     uint32_t mask = 0;
 
     if (strcasecmp(text, "auto") == 0) {
@@ -59,10 +72,10 @@ static bool parse_transports(const char *text, uint32_t *mask_p)
     for (;;) {
         size_t bytes = strcspn(text, ","), i = 0;
 
-        while (i < SWL_COUNT_OF(names) &&
+        while (i < SWL_COUNT_OF(transport_names) &&
                (strlen(names[i]) != bytes || strncasecmp(names[i], text, bytes) != 0))
             i++;
-        if (i == SWL_COUNT_OF(names))
+        if (i == SWL_COUNT_OF(transport_names))
             return false;
         mask |= 1u << i;
         if (text[bytes] == '\0')

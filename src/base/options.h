@@ -74,6 +74,9 @@ const struct swl_option_row *swl_option_rows(size_t *nrows_p);
 void swl_options_read(struct swl_options *options);
 void swl_option_read(struct swl_options *options, const char *name);
 
+/* Names of the bits, separated by commas; "auto" for 0. 64 bytes hold any. */
+void swl_transports_text(uint32_t mask, char *text, size_t bytes);
+
 /* InvalidUsage for values that contradict each other. */
 ncclResult_t swl_options_check(const struct swl_options *options);
 

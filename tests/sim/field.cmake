@@ -9,6 +9,7 @@ if(TARGET swl_bench)
     endforeach()
 endif()
 if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
+    swl_test(field_network_test SOURCES field_network_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
     foreach(shard RANGE 4) # the long run takes hours
         set(env "GTEST_TOTAL_SHARDS=5;GTEST_SHARD_INDEX=${shard}")
         if(shard EQUAL 0)

@@ -122,6 +122,7 @@ void rank_main(void *arg)
     if (c.nlinks) {
         ASSERT_EQ(swl_gpu_malloc(&c.tables, swl_rdma_table_bytes(c.nlinks)), cudaSuccess);
     }
+    c.driver = SWL_TRANSPORT_SOFT;
     c.timeout_ns = 1000000000ull;
     c.allgather = allgather;
     c.context = &rank;
@@ -178,7 +179,7 @@ void odd_depth(struct swl_rdma_config *c, struct swl_rdma_link *)
 
 void by_hardware(struct swl_rdma_config *c, struct swl_rdma_link *)
 {
-    c->transports = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX;
+    c->driver = SWL_TRANSPORT_DEVX;
 }
 
 void bad_peer(struct swl_rdma_config *, struct swl_rdma_link *links)

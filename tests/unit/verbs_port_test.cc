@@ -1,4 +1,5 @@
 // Which port and which of its addresses: names, GID tables, and opening on a scripted machine.
+#include "tests/unit/site_tree.h"
 #include "transport/verbs/port.h"
 
 #include <gtest/gtest.h>
@@ -205,7 +206,7 @@ class VerbsPort : public ::testing::Test
     }
 
     struct swl_verbs verbs;
-    struct swl_port_want want = {nullptr, -1, true};
+    struct swl_port_want want = {nullptr, -1, true, nullptr};
     struct ibv_context *context = nullptr;
     struct swl_port port = {};
     char why[200] = "";
@@ -294,6 +295,51 @@ TEST_F(VerbsPort, OldLibraryNeedsTheIndexOnEthernet)
     want.gid_index = 3;
     ASSERT_TRUE(open()) << why;
     EXPECT_EQ(memcmp(port.gid, v4.data(), 16), 0);
+}
+
+TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
+{
+    SiteTree tree;
+    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0};
+
+    tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
+    tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
+    tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
+    tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
+    machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
+    want.near = &near;
+    for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_1"}) {
+        machine.open = 0;
+        ASSERT_TRUE(open()) << why;
+        EXPECT_STREQ(port.name, name);
+        near.turn++;
+    }
+    machine.open = 0;
+    want.hca = "mlx5_0"; // the list of the user first
+    ASSERT_TRUE(open()) << why;
+    EXPECT_STREQ(port.name, "mlx5_0");
+    machine.open = 0;
+    want.hca = nullptr;
+    near.gpu = nullptr; // unknown: all equally far, in turn
+    near.turn = 5;
+    ASSERT_TRUE(open()) << why;
+    EXPECT_STREQ(port.name, "mlx5_2");
+}
+
+TEST_F(VerbsPort, F48_HostsWithManyNics)
+{
+    struct swl_nic_near near = {"/nonexistent", "0000:1a:00.0", 63};
+
+    for (uint32_t n : {1u, 8u, 32u, 33u, 64u}) {
+        machine.names.clear();
+        for (uint32_t i = 0; i < n; i++)
+            machine.names.push_back("mlx5_" + std::string(56, 'x') + std::to_string(10 + i));
+        machine.ports = 2;
+        machine.open = 0;
+        want.near = &near;
+        ASSERT_TRUE(open()) << why;
+        EXPECT_EQ(port.name, machine.names[63 % n]); // 63 characters, whole
+    }
 }
 
 TEST_F(VerbsPort, OldLibraryIsEnoughOnInfiniband)

@@ -38,9 +38,10 @@ static ncclResult_t check_config(const struct swl_nic_config *config)
     return ncclSuccess;
 }
 
-static ncclResult_t open_device(struct devx_nic *nic, const struct swl_nic_ib *ib)
+static ncclResult_t open_device(struct devx_nic *nic, const struct swl_nic_ib *ib,
+                                const struct swl_nic_near *near)
 {
-    const struct swl_port_want want = {ib->hca, ib->gid_index, true};
+    const struct swl_port_want want = {ib->hca, ib->gid_index, true, near};
     const char *note, *why;
     char text[256];
 
@@ -137,7 +138,7 @@ static ncclResult_t open_all(struct devx_nic *nic, const struct swl_nic_config *
     static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};
     int error;
 
-    SWL_TRY(open_device(nic, config->ib ? config->ib : &unset));
+    SWL_TRY(open_device(nic, config->ib ? config->ib : &unset, config->near));
     SWL_TRY(open_domain(nic));
     SWL_TRY(ask_caps(nic, config->depth));
     SWL_TRY(open_doorbells(nic));

@@ -1,6 +1,8 @@
 /* port.c: see port.h. Layer: transport/verbs; no state. */
 #include "transport/verbs/port.h"
 
+#include "transport/site.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,6 +238,55 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     return NULL;
 }
 
+/* order[n]: the devices by distance; the first of equally near ones is the turn-th of them. */
+static void sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
+                         uint32_t *order, uint32_t *scores)
+{
+    const struct swl_nic_near *near = s->want->near;
+    uint32_t equal = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t score =
+            near ? swl_site_score(swl_site_distance(near->root, near->gpu,
+                                                    s->verbs->ibv_get_device_name(list[i])))
+                 : 0;
+        uint32_t at = i;
+
+        for (; at > 0 && scores[at - 1] > score; at--) {
+            scores[at] = scores[at - 1];
+            order[at] = order[at - 1];
+        }
+        scores[at] = score;
+        order[at] = i;
+    }
+    while (equal < n && scores[equal] == scores[0])
+        equal++;
+    for (uint32_t k = near && equal ? near->turn % equal : 0; k > 0; k--) {
+        const uint32_t first = order[0];
+
+        memmove(order, order + 1, (equal - 1) * sizeof(*order));
+        order[equal - 1] = first;
+    }
+}
+
+/* NULL: no device of the list, or no memory for their order. */
+static struct ibv_context *take_nearest(const struct search *s, struct ibv_device **list,
+                                        uint32_t n, struct swl_port *port)
+{
+    uint32_t *order = calloc(2 * (size_t)n, sizeof(*order));
+    struct ibv_context *context = NULL;
+
+    if (order == NULL) {
+        snprintf(s->why, room(s), "no memory for the order of %u devices", n);
+        return NULL;
+    }
+    sort_devices(s, list, n, order, order + n);
+    for (uint32_t i = 0; i < n && context == NULL; i++)
+        context = take_device(s, list[order[i]], port);
+    free(order);
+    return context;
+}
+
 bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *want,
                    struct ibv_context **context_p, struct swl_port *port_p, char *why,
                    size_t why_bytes)
@@ -248,8 +299,8 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
     struct ibv_device **list = verbs->ibv_get_device_list(&n);
 
     why[0] = '\0';
-    for (int i = 0; list && i < n && context == NULL; i++)
-        context = take_device(&s, list[i], &port);
+    if (list && n > 0)
+        context = take_nearest(&s, list, (uint32_t)n, &port);
     if (list)
         verbs->ibv_free_device_list(list);
     if (context == NULL) {

@@ -5,6 +5,7 @@
 #ifndef SWL_VERBS_PORT_H
 #define SWL_VERBS_PORT_H
 
+#include "transport/nic.h"
 #include "transport/verbs/verbs.h"
 
 #ifdef __cplusplus
@@ -22,9 +23,10 @@ struct swl_port {
 };
 
 struct swl_port_want {
-    const char *hca;   /* syntax of NCCL_IB_HCA; NULL or "" = any */
-    int32_t gid_index; /* -1 = choose */
-    bool devx;         /* mlx5 devices only, opened for DevX */
+    const char *hca;                 /* syntax of NCCL_IB_HCA; NULL or "" = any */
+    int32_t gid_index;               /* -1 = choose */
+    bool devx;                       /* mlx5 devices only, opened for DevX */
+    const struct swl_nic_near *near; /* which comes first; NULL = as they are listed */
 };
 
 /* NCCL_IB_HCA: names or beginnings of names, each with an optional :port, separated by commas;
@@ -35,7 +37,7 @@ bool swl_hca_matches(const char *spec, const char *name, uint32_t port);
  * InfiniBand the first, or the second where it carries the LID of a router. */
 int swl_gid_choose(const struct verbs_gid_entry *entries, uint32_t n, bool ethernet);
 
-/* Open the first active port that is wanted. The context is the caller's. false: `why` says what keeps
+/* Open the first active port that is wanted, of the nearest device that has one. The context is the caller's. false: `why` says what keeps
  * the first wanted device from being used, or that there is none. */
 bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *want,
                    struct ibv_context **context_p, struct swl_port *port_p, char *why,

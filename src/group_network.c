@@ -1,0 +1,64 @@
+/* group_network.c: what a rank says of its networks, and which of them the group uses.
+ *
+ * Layer: src/, part of swl_group_agree; memory: group.h. The choice itself is transport/select.c. */
+#include "src/group.h"
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "transport/rdma.h"
+#include "transport/select.h"
+
+#include <inttypes.h>
+
+struct swl_nic_ib swl_group_ib(const struct swl_options *o)
+{
+    const struct swl_nic_ib ib = {
+        .hca = o->ib_hca,
+        .gid_index = o->ib_gid_index,
+        .sl = o->ib_sl,
+        .tc = o->ib_tc,
+        .timeout = o->ib_timeout,
+        .retry_cnt = o->ib_retry_cnt,
+    };
+
+    return ib;
+}
+
+void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact *fact_p)
+{
+    const struct swl_nic_ib ib = swl_group_ib(&g->options);
+    char gpu[32] = "";
+    const struct swl_nic_near near = {NULL, gpu, (uint32_t)g->info.device};
+    struct swl_nic_config config = {
+        .rank = g->info.rank,
+        .device = g->info.device,
+        .timeout_ns = g->timeout_ns,
+        .soft_executor = g->options.soft_executor,
+        .ib = &ib,
+        .socket_ifname = g->options.socket_ifname,
+    };
+
+    if (swl_gpu_pci(g->info.device, gpu, sizeof(gpu)) == cudaSuccess)
+        config.near = &near;
+    swl_select_ask(g->options.transports, &config, fact_p);
+}
+
+ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_select_fact *facts)
+{
+    char text[1024];
+
+    g->network = 0;
+    if (g->topology.nnodes == 1) {
+        swl_log(SWL_LEVEL_DEBUG, "group: one node, no network");
+        return ncclSuccess;
+    }
+    g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
+    if (g->network == 0)
+        return swl_fail(ncclInvalidUsage, "%s", text);
+    swl_transports_text(g->network, text, sizeof(text));
+    if (g->info.rank == 0)
+        swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
+                g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,
+                facts[0].why[0] ? ")" : "");
+    return ncclSuccess;
+}

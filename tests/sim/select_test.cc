@@ -1,0 +1,163 @@
+// Tests of transport/select.c: what a rank says of itself, and the choice of all ranks.
+#include "transport/select.h"
+
+#include <gtest/gtest.h>
+#include <string.h>
+#include <string>
+#include <vector>
+
+namespace
+{
+
+const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT;
+
+struct swl_select_fact fact(uint32_t usable, uint64_t host, const char *why = "")
+{
+    struct swl_select_fact f = {any, usable, host, ""};
+
+    snprintf(f.why, sizeof(f.why), "%s", why);
+    return f;
+}
+
+uint32_t choose(const std::vector<struct swl_select_fact> &facts, std::string *why)
+{
+    char text[1024] = "";
+    const uint32_t bit =
+        swl_select_group(facts.data(), static_cast<uint32_t>(facts.size()), text, sizeof(text));
+
+    *why = text;
+    return bit;
+}
+
+TEST(Select, TableNamesEveryDriverOnceAndBestFirst)
+{
+    uint32_t n, seen = 0;
+    const struct swl_driver *d = swl_drivers(&n);
+
+    ASSERT_GE(n, 2u);
+    for (uint32_t i = 0; i < n; i++) {
+        char name[64];
+
+        swl_transports_text(d[i].bit, name, sizeof(name));
+        EXPECT_STREQ(d[i].name, name); // the word of SWIMLANE_TRANSPORT
+        EXPECT_EQ(seen & d[i].bit, 0u);
+        EXPECT_TRUE(i == 0 || d[i - 1].bit < d[i].bit) << "bits are in the order of quality";
+        EXPECT_NE(d[i].ops(), nullptr);
+        EXPECT_EQ(swl_driver_of(d[i].bit), &d[i]);
+        seen |= d[i].bit;
+    }
+    EXPECT_EQ(swl_driver_of(SWL_TRANSPORT_PEER), nullptr);
+}
+
+TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
+{
+    const struct swl_select_fact both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 1),
+                                 soft = fact(SWL_TRANSPORT_SOFT, 1),
+                                 far_soft = fact(SWL_TRANSPORT_SOFT, 2),
+                                 far_both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 2),
+                                 none = fact(0, 1);
+    const struct {
+        const struct swl_select_fact &a, &b;
+        uint32_t bit;
+    } cases[] = {{both, both, SWL_TRANSPORT_DEVX},
+                 {both, soft, SWL_TRANSPORT_SOFT},
+                 {both, far_both, SWL_TRANSPORT_DEVX},
+                 {soft, far_soft, 0},
+                 {both, far_soft, 0},
+                 {both, none, 0}};
+
+    for (const auto &c : cases) {
+        EXPECT_EQ(swl_select_pair(&c.a, &c.b), c.bit);
+        EXPECT_EQ(swl_select_pair(&c.b, &c.a), c.bit);
+    }
+}
+
+TEST(Select, GroupTakesTheBestThatAllPairsHave)
+{
+    const struct swl_select_fact both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 1);
+    std::string why;
+
+    EXPECT_EQ(choose({both, both, both}, &why), uint32_t(SWL_TRANSPORT_DEVX));
+    EXPECT_EQ(choose({both, fact(SWL_TRANSPORT_SOFT, 1), both}, &why),
+              uint32_t(SWL_TRANSPORT_SOFT));
+    EXPECT_EQ(choose({both, fact(SWL_TRANSPORT_DEVX, 2)}, &why), uint32_t(SWL_TRANSPORT_DEVX));
+    EXPECT_EQ(choose({both}, &why), uint32_t(SWL_TRANSPORT_DEVX));
+}
+
+TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
+{
+    std::string why;
+
+    EXPECT_EQ(
+        choose({fact(SWL_TRANSPORT_SOFT, 1), fact(0, 1, "devx: no port; soft: no thread")}, &why),
+        0u);
+    for (const char *words : {"rank 1", "devx,soft", "devx: no port; soft: no thread"})
+        EXPECT_NE(why.find(words), std::string::npos) << why;
+}
+
+TEST(Select, RanksWithoutACommonNetworkAreNamed)
+{
+    std::string why;
+
+    EXPECT_EQ(choose({fact(SWL_TRANSPORT_SOFT, 1, "devx: no port"), fact(SWL_TRANSPORT_SOFT, 1),
+                      fact(SWL_TRANSPORT_SOFT, 7, "devx: no library")},
+                     &why),
+              0u);
+    for (const char *words : {"rank 0", "rank 2", "devx: no port", "devx: no library", "one host"})
+        EXPECT_NE(why.find(words), std::string::npos) << why;
+    EXPECT_EQ(choose({fact(SWL_TRANSPORT_DEVX, 1), fact(SWL_TRANSPORT_SOFT, 1)}, &why), 0u);
+    EXPECT_EQ(why.find("one host"), std::string::npos) << why;
+}
+
+// Reasons that fill their space, of all ranks, and little room for the sentence.
+TEST(Select, LongReasonsAreCutAndNothingElse)
+{
+    struct swl_select_fact f = fact(0, 1);
+    char why[64];
+
+    memset(f.why, 'w', sizeof(f.why) - 1);
+    memset(why, 0x5a, sizeof(why));
+    EXPECT_EQ(swl_select_group(&f, 1, why, 40), 0u);
+    EXPECT_EQ(strlen(why), 39u);
+    EXPECT_EQ(why[40], 0x5a);
+}
+
+TEST(Select, EmulatedRanksStayWithTheSoftwareNic)
+{
+    struct swl_nic_config config = {};
+    struct swl_select_fact f;
+
+    swl_select_ask(0, &config, &f);
+    EXPECT_EQ(f.allowed, uint32_t(SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT));
+    EXPECT_EQ(f.usable, uint32_t(SWL_TRANSPORT_SOFT));
+    EXPECT_STREQ(f.why, "");
+    swl_select_ask(any, &config, &f);
+    EXPECT_EQ(f.usable, uint32_t(SWL_TRANSPORT_SOFT));
+    EXPECT_NE(std::string(f.why).find("devx: "), std::string::npos) << f.why;
+}
+
+TEST(Select, NetworksThatAreNotAllowedAreNotAsked)
+{
+    struct swl_nic_config config = {};
+    struct swl_select_fact f;
+
+    swl_select_ask(SWL_TRANSPORT_PEER, &config, &f);
+    EXPECT_EQ(f.usable, 0u);
+    EXPECT_STREQ(f.why, "");
+}
+
+TEST(Select, EveryAllowedNetworkIsUsableOrHasAReason)
+{
+    struct swl_nic_config config = {};
+
+    for (uint32_t bit = SWL_TRANSPORT_DEVX; bit <= SWL_TRANSPORT_TCP; bit <<= 1) {
+        struct swl_select_fact f;
+        char name[64];
+
+        swl_select_ask(bit, &config, &f);
+        swl_transports_text(bit, name, sizeof(name));
+        EXPECT_TRUE(f.usable == bit || strncmp(f.why, name, strlen(name)) == 0) << name << f.why;
+    }
+}
+
+} // namespace

@@ -1,0 +1,147 @@
+// Tests of transport/site.c over made-up trees of /sys and /proc.
+#include "tests/unit/site_tree.h"
+#include "transport/site.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <vector>
+
+namespace
+{
+
+const char bridge_a[] = "pci0000:16", bridge_b[] = "pci0000:46", bridge_c[] = "pci0000:c6";
+
+std::string below(const std::string &bridge, const std::string &rest)
+{
+    return bridge + "/" + rest;
+}
+
+struct swl_site_distance from_gpu(const SiteTree &tree, const char *nic)
+{
+    return swl_site_distance(tree.root.c_str(), "0000:1a:00.0", nic);
+}
+
+TEST(Site, NearerNicsHaveSmallerScores)
+{
+    SiteTree tree;
+
+    tree.pci(below(bridge_a, "0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0"), 0);
+    tree.nic("same_switch", below(bridge_a, "0000:16:01.0/0000:17:00.0/0000:18:02.0/0000:1b:00.0"),
+             0);
+    tree.nic("same_port", below(bridge_a, "0000:16:01.0/0000:17:00.1"), 0);
+    tree.nic("same_bridge", below(bridge_a, "0000:16:02.0/0000:19:00.0"), 0);
+    tree.nic("same_numa", below(bridge_b, "0000:46:01.0/0000:47:00.0"), 0);
+    tree.nic("other_numa", below(bridge_c, "0000:c6:01.0/0000:c7:00.0"), 1);
+    tree.file("/sys/class/infiniband/rxe0/node_guid", "0"); // of software: no device
+    const struct {
+        const char *nic;
+        uint32_t level, hops;
+    } cases[] = {{"same_switch", SWL_SITE_SWITCH, 4}, {"same_port", SWL_SITE_SWITCH, 4},
+                 {"same_bridge", SWL_SITE_BRIDGE, 6}, {"same_numa", SWL_SITE_NUMA, 0},
+                 {"other_numa", SWL_SITE_FAR, 0},     {"rxe0", SWL_SITE_FAR, 0},
+                 {"missing", SWL_SITE_FAR, 0}};
+    uint32_t last = 0;
+
+    for (const auto &c : cases) {
+        const struct swl_site_distance d = from_gpu(tree, c.nic);
+
+        EXPECT_EQ(d.level, c.level) << c.nic;
+        EXPECT_EQ(d.hops, c.hops) << c.nic;
+        EXPECT_GE(swl_site_score(d), last) << c.nic;
+        last = swl_site_score(d);
+    }
+    EXPECT_EQ(swl_site_distance(tree.root.c_str(), nullptr, "same_port").level, SWL_SITE_FAR);
+    EXPECT_EQ(swl_site_distance(tree.root.c_str(), "0000:99:00.0", "same_port").level,
+              SWL_SITE_FAR);
+}
+
+// Names that begin alike are not the same folder.
+TEST(Site, AddressesAreComparedAsWholeFolders)
+{
+    SiteTree tree;
+
+    tree.pci(below("pci0000:1", "0000:16:01.0/0000:1a:00.0"), -1);
+    tree.nic("mlx5_0", below("pci0000:16", "0000:16:01.0/0000:17:00.0"), -1);
+    EXPECT_EQ(from_gpu(tree, "mlx5_0").level, SWL_SITE_FAR);
+}
+
+TEST(Site, F48_HostsWithManyNics)
+{
+    char names[40][SWL_SITE_NAME];
+
+    for (uint32_t n : {0u, 1u, 8u, 32u, 33u, 64u}) {
+        SiteTree tree;
+
+        for (uint32_t i = 0; i < n; i++)
+            tree.nic("mlx5_" + std::to_string(i),
+                     below(bridge_a, "0000:16:0" + std::to_string(i % 8) +
+                                         ".0/0000:" + std::to_string(100 + i) + ":00.0"),
+                     0, 2);
+        memset(names, 0x5a, sizeof(names));
+        ASSERT_EQ(swl_site_list(tree.root.c_str(), "/sys/class/infiniband", names, 33), n);
+        for (uint32_t i = 0; i < 33 && i < n; i++)
+            EXPECT_EQ(names[i], "mlx5_" + std::to_string(i)); // mlx5_10 behind mlx5_9
+        for (uint32_t i = 33; i < 40; i++)
+            EXPECT_EQ(names[i][0], 0x5a) << "written past the end";
+        EXPECT_EQ(swl_site_list(tree.root.c_str(), "/sys/class/infiniband", nullptr, 0), n);
+    }
+}
+
+TEST(Site, F48_NamesOf63CharactersFitAndLongerOnesAreLeftOut)
+{
+    const std::string longest(63, 'n');
+    char names[4][SWL_SITE_NAME];
+    SiteTree tree;
+
+    tree.nic(longest, below(bridge_a, "0000:16:01.0/0000:17:00.0"), 0);
+    tree.file("/sys/class/infiniband/" + std::string(64, 'm') + "/node_guid", "0");
+    ASSERT_EQ(swl_site_list(tree.root.c_str(), "/sys/class/infiniband", names, 4), 1u);
+    EXPECT_EQ(names[0], longest);
+}
+
+TEST(Site, LinesAndModules)
+{
+    SiteTree tree;
+    char text[8];
+
+    tree.file("/sys/x", "0123456789");
+    EXPECT_TRUE(swl_site_line(tree.root.c_str(), "/sys/x", text, sizeof(text)));
+    EXPECT_STREQ(text, "0123456");
+    EXPECT_FALSE(swl_site_line(tree.root.c_str(), "/sys/y", text, sizeof(text)));
+    EXPECT_STREQ(text, "");
+    EXPECT_FALSE(
+        swl_site_line(tree.root.c_str(), std::string(600, 'x').c_str(), text, sizeof(text)));
+    tree.file("/sys/module/mlx5_ib/refcnt", "0");
+    EXPECT_TRUE(swl_site_module(tree.root.c_str(), "mlx5_ib"));
+    EXPECT_FALSE(swl_site_module(tree.root.c_str(), "nvidia_peermem"));
+}
+
+TEST(Site, HostsAreToldApartByBootAndNetwork)
+{
+    SiteTree a, b, c;
+
+    for (SiteTree *t : {&a, &b, &c})
+        t->file("/proc/sys/kernel/random/boot_id", t == &c ? "other" : "same");
+    EXPECT_EQ(swl_site_host(a.root.c_str()), swl_site_host(b.root.c_str()));
+    EXPECT_NE(swl_site_host(a.root.c_str()), swl_site_host(c.root.c_str()));
+    std::filesystem::create_directories(b.root + "/proc/self/ns");
+    std::filesystem::create_symlink("net:[4026531840]", b.root + "/proc/self/ns/net");
+    EXPECT_NE(swl_site_host(a.root.c_str()), swl_site_host(b.root.c_str()));
+}
+
+TEST(Site, DoorbellsNeedTheDriversOption)
+{
+    SiteTree with, without, none;
+    char why[200] = "";
+
+    if (geteuid() == 0)
+        GTEST_SKIP() << "root may always";
+    with.file("/proc/driver/nvidia/params", "X: 1\nRegistryDwords: \"PeerMappingOverride=1;\"");
+    without.file("/proc/driver/nvidia/params", "X: 1\nRegistryDwords: \"\"");
+    EXPECT_TRUE(swl_site_doorbells(with.root.c_str(), why, sizeof(why)));
+    EXPECT_TRUE(swl_site_doorbells(none.root.c_str(), why, sizeof(why)));
+    EXPECT_FALSE(swl_site_doorbells(without.root.c_str(), why, sizeof(why)));
+    EXPECT_NE(std::string(why).find("PeerMappingOverride=1"), std::string::npos) << why;
+}
+
+} // namespace

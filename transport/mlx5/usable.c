@@ -1,0 +1,27 @@
+/* usable.c: would the mlx5 driver work here? Asked before a group chooses its driver.
+ *
+ * Layer: transport/mlx5. Opens the device and closes it again; keeps nothing. */
+#include "transport/mlx5/devx.h"
+#include "transport/site.h"
+
+#include <string.h>
+
+bool swl_devx_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
+{
+    static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};
+    const struct swl_nic_ib *ib = config->ib ? config->ib : &unset;
+    const struct swl_port_want want = {ib->hca, ib->gid_index, true, config->near};
+    struct ibv_context *context = NULL;
+    struct swl_verbs verbs;
+    struct swl_port port;
+    bool ok;
+
+    if (!swl_verbs_load(&verbs, true, NULL, why, why_bytes))
+        return false;
+    ok = swl_port_open(&verbs, &want, &context, &port, why, why_bytes) &&
+         swl_site_doorbells(config->near ? config->near->root : NULL, why, why_bytes);
+    if (context)
+        (void)verbs.ibv_close_device(context);
+    swl_verbs_unload(&verbs);
+    return ok;
+}

@@ -1,0 +1,189 @@
+/* select.c: the table of NIC drivers and the choice among them; see select.h. Layer: transport; no
+ * state. */
+#include "transport/select.h"
+
+#include "src/base/util.h"
+#include "src/gpu.h"
+#include "transport/mlx5/devx.h"
+#include "transport/site.h"
+#include "transport/soft/executor.h"
+#include "transport/soft/soft.h"
+#include "transport/tcp/tcp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool soft_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
+{
+    const char *missing = swl_soft_executor_missing(swl_soft_executor(config->soft_executor));
+
+    if (missing)
+        snprintf(why, why_bytes, "%s", missing);
+    return missing == NULL;
+}
+
+static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
+{
+    struct tcp_place place;
+    struct tcp_why reason = {""};
+    const bool ok = swl_tcp_choose(config->socket_ifname, &place, &reason);
+
+    if (!ok)
+        snprintf(why, why_bytes, "%s", reason.text);
+    return ok;
+}
+
+/* Best first; the last two: by_gpu, one_host. */
+static const struct swl_driver drivers[] = {
+    {SWL_TRANSPORT_DEVX, "devx", swl_devx_ops, swl_devx_usable, true, false},
+    {SWL_TRANSPORT_SOFT, "soft", swl_soft_ops, soft_usable, false, true},
+    {SWL_TRANSPORT_TCP, "tcp", swl_tcp_ops, tcp_usable, false, false},
+};
+
+const struct swl_driver *swl_drivers(uint32_t *n_p)
+{
+    *n_p = SWL_COUNT_OF(drivers);
+    return drivers;
+}
+
+const struct swl_driver *swl_driver_of(uint32_t bit)
+{
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
+        if (drivers[i].bit == bit)
+            return &drivers[i];
+    return NULL;
+}
+
+/* ---- a rank of itself ---- */
+
+static bool emulated(void)
+{
+    return swl_soft_executor(SWL_SOFT_AUTO) == SWL_SOFT_ENGINE;
+}
+
+/* Blocks of kernels reach other processes of the host; threads and engines stay in their own. */
+static uint64_t soft_host(const struct swl_nic_config *config)
+{
+    struct swl_gpu_info info = {0};
+
+    if (swl_soft_executor(config->soft_executor) == SWL_SOFT_BLOCKS && !emulated())
+        return swl_site_host(config->near ? config->near->root : NULL);
+    return swl_gpu_info(config->device, &info) == cudaSuccess ? info.process : 0;
+}
+
+/* What auto stands for: hardware has no virtual time, so the emulator stays with its own NIC. */
+static uint32_t allowed_here(uint32_t transports)
+{
+    uint32_t all = SWL_TRANSPORT_PEER;
+
+    if (transports)
+        return transports;
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
+        all |= drivers[i].bit;
+    return emulated() ? SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT : all;
+}
+
+static void add_why(struct swl_select_fact *fact, const char *name, const char *why)
+{
+    const size_t at = strlen(fact->why);
+
+    snprintf(fact->why + at, sizeof(fact->why) - at, "%s%s: %s", at ? "; " : "", name, why);
+}
+
+/* Bits without a driver have a reason, too. */
+static void name_missing(struct swl_select_fact *fact)
+{
+    for (uint32_t bit = SWL_TRANSPORT_DEVX; bit <= SWL_TRANSPORT_TCP; bit <<= 1)
+        if ((fact->allowed & bit) && swl_driver_of(bit) == NULL) {
+            char name[16];
+
+            swl_transports_text(bit, name, sizeof(name));
+            add_why(fact, name, "not in this version");
+        }
+}
+
+void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
+                    struct swl_select_fact *fact_p)
+{
+    memset(fact_p, 0, sizeof(*fact_p));
+    fact_p->host = soft_host(config);
+    fact_p->allowed = allowed_here(transports);
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++) {
+        const struct swl_driver *d = &drivers[i];
+        char why[SWL_SELECT_WHY] = "";
+
+        if (!(fact_p->allowed & d->bit))
+            continue;
+        if (d->by_gpu && emulated())
+            add_why(fact_p, d->name, "no NIC reaches emulated memory");
+        else if (d->usable(config, why, sizeof(why)))
+            fact_p->usable |= d->bit;
+        else
+            add_why(fact_p, d->name, why);
+    }
+    name_missing(fact_p);
+}
+
+/* ---- the choice ---- */
+
+static uint32_t common_to(const struct swl_select_fact *a, const struct swl_select_fact *b)
+{
+    uint32_t common = a->usable & b->usable;
+
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
+        if (drivers[i].one_host && a->host != b->host)
+            common &= ~drivers[i].bit;
+    return common;
+}
+
+static uint32_t best_of(uint32_t bits)
+{
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
+        if (bits & drivers[i].bit)
+            return drivers[i].bit;
+    return 0;
+}
+
+uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_select_fact *b)
+{
+    return best_of(common_to(a, b));
+}
+
+static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *text, size_t bytes)
+{
+    char allowed[64], usable[64];
+
+    swl_transports_text(fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER, allowed, sizeof(allowed));
+    swl_transports_text(fact->usable, usable, sizeof(usable));
+    snprintf(text, bytes, "rank %u may use %s and can use %s%s%.*s%s", rank,
+             fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER ? allowed : "none",
+             fact->usable ? usable : "none", fact->why[0] ? " (" : "", SWL_SELECT_WHY - 1,
+             fact->why, fact->why[0] ? ")" : "");
+}
+
+uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
+                          size_t why_bytes)
+{
+    const size_t text_bytes = SWL_SELECT_WHY + 192;
+    char one[SWL_SELECT_WHY + 192], other[SWL_SELECT_WHY + 192];
+    uint32_t common = facts[0].usable, r = 0;
+
+    /* all of one host, or none: equality with rank 0 is enough */
+    while (common && ++r < nranks)
+        common &= common_to(&facts[0], &facts[r]);
+    if (common)
+        return best_of(common);
+    for (uint32_t i = 0; i < nranks; i++)
+        if (facts[i].usable == 0) {
+            name_rank(&facts[i], i, one, text_bytes);
+            snprintf(why, why_bytes, "no network between nodes: %s", one);
+            return 0;
+        }
+    name_rank(&facts[0], 0, one, text_bytes);
+    name_rank(&facts[r < nranks ? r : 0], r, other, text_bytes);
+    snprintf(why, why_bytes, "no network that all ranks can use: %s; %s%s", one, other,
+             nranks && facts[0].host != facts[r < nranks ? r : 0].host
+                 ? "; soft: they are not on one host, or not in one process"
+                 : "");
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* select.h: which NIC driver the ranks of a group use.
+ *
+ * Layer: transport, used by src/ when a group is created and by swimlane-info. Every rank says which
+ * drivers would work on it and why the others would not; the records go to all ranks, and the choice is
+ * a pure function of them, so that all ranks choose alike. A rank has one NIC, hence a group one
+ * driver: the best that all its pairs of ranks have in common. */
+#ifndef SWL_SELECT_H
+#define SWL_SELECT_H
+
+#include "transport/nic.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One NIC driver: a row of the table in select.c, best first. */
+struct swl_driver {
+    uint32_t bit; /* enum swl_transport_bit */
+    const char *name;
+    const struct swl_nic_ops *(*ops)(void);
+    /* Would create work here? Cheap, leaves nothing open. false: `why` is half a sentence. */
+    bool (*usable)(const struct swl_nic_config *config, char *why, size_t why_bytes);
+    bool by_gpu;   /* the GPU drives hardware: not in the emulator */
+    bool one_host; /* reaches ranks of one host only (swl_select_fact.host) */
+};
+
+const struct swl_driver *swl_drivers(uint32_t *n_p);
+/* NULL: this version has none for the bit. */
+const struct swl_driver *swl_driver_of(uint32_t bit);
+
+#define SWL_SELECT_WHY 240
+
+/* What a rank says of itself; sent by value. */
+struct swl_select_fact {
+    uint32_t allowed;         /* as SWIMLANE_TRANSPORT says; of auto: what auto stands for here */
+    uint32_t usable;          /* of the allowed drivers, those that work here */
+    uint64_t host;            /* equal for ranks whose software NICs reach each other */
+    char why[SWL_SELECT_WHY]; /* the allowed drivers that do not work: "devx: no device; tcp: …" */
+};
+
+/* Ask the drivers that `transports` (SWIMLANE_TRANSPORT) allows. Local, may open devices. */
+void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
+                    struct swl_select_fact *fact_p);
+/* Bit of the best driver for two ranks; 0 = none. Symmetric. */
+uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_select_fact *b);
+/* Bit of the best driver that every pair can use; 0: none, `why` is a sentence that names a rank. */
+uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
+                          size_t why_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

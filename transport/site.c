@@ -1,0 +1,230 @@
+/* site.c: see site.h. Layer: transport; no state, no memory. */
+#include "transport/site.h"
+
+#include "src/base/util.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- files ---- */
+
+/* False for a path that does not fit. */
+static bool full_path(const char *root, const char *path, char *full)
+{
+    const char *base = root && strcmp(root, "/") != 0 ? root : "";
+    const int n = snprintf(full, SWL_SITE_PATH, "%s%s", base, path);
+
+    return n > 0 && n < SWL_SITE_PATH;
+}
+
+bool swl_site_line(const char *root, const char *path, char *text, size_t bytes)
+{
+    char full[SWL_SITE_PATH];
+    FILE *file;
+    bool ok;
+
+    text[0] = '\0';
+    if (!full_path(root, path, full))
+        return false;
+    file = fopen(full, "re");
+    if (file == NULL)
+        return false;
+    ok = fgets(text, (int)bytes, file) != NULL; /* some files of /sys open and do not read */
+    if (!ok)
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    (void)fclose(file);
+    return ok;
+}
+
+bool swl_site_exists(const char *root, const char *path)
+{
+    char full[SWL_SITE_PATH];
+
+    return full_path(root, path, full) && access(full, F_OK) == 0;
+}
+
+bool swl_site_module(const char *root, const char *name)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "/sys/module/%s", name);
+    return swl_site_exists(root, path);
+}
+
+/* As strcmp, but runs of digits by their value. */
+static int compare_names(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++) {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            char *a_end, *b_end;
+            const unsigned long x = strtoul(a, &a_end, 10), y = strtoul(b, &b_end, 10);
+
+            if (x != y)
+                return x < y ? -1 : 1;
+            a = a_end - 1;
+            b = b_end - 1;
+        } else if (*a != *b) {
+            return *a < *b ? -1 : 1;
+        }
+    }
+    return *a ? 1 : *b ? -1 : 0;
+}
+
+/* Keeps the first `most` in order. */
+static void insert(char (*names)[SWL_SITE_NAME], uint32_t most, uint32_t n, const char *name)
+{
+    uint32_t at = n < most ? n : most;
+
+    while (at > 0 && compare_names(names[at - 1], name) > 0) {
+        if (at < most)
+            memcpy(names[at], names[at - 1], SWL_SITE_NAME);
+        at--;
+    }
+    if (at < most)
+        snprintf(names[at], SWL_SITE_NAME, "%s", name);
+}
+
+uint32_t swl_site_list(const char *root, const char *path, char (*names)[SWL_SITE_NAME],
+                       uint32_t most)
+{
+    char full[SWL_SITE_PATH];
+    const struct dirent *entry;
+    uint32_t n = 0;
+    DIR *folder;
+
+    if (!full_path(root, path, full))
+        return 0;
+    folder = opendir(full);
+    if (folder == NULL)
+        return 0;
+    while ((entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] == '.' || strlen(entry->d_name) >= SWL_SITE_NAME)
+            continue;
+        insert(names, most, n, entry->d_name);
+        n++;
+    }
+    (void)closedir(folder);
+    return n;
+}
+
+/* ---- distance ---- */
+
+/* The place of a device in the tree of /sys, from "devices/" on; "" = unknown. */
+static void find_place(const char *root, const char *link, char *place, size_t bytes)
+{
+    char full[SWL_SITE_PATH], real[PATH_MAX];
+    const char *at = NULL;
+
+    place[0] = '\0';
+    if (full_path(root, link, full) && realpath(full, real) != NULL)
+        at = strstr(real, "/sys/devices/");
+    if (at != NULL && strlen(at) < bytes)
+        memcpy(place, at, strlen(at) + 1);
+}
+
+static int numa_of(const char *root, const char *place)
+{
+    char path[SWL_SITE_PATH + 16], text[16];
+
+    snprintf(path, sizeof(path), "%s/numa_node", place);
+    return place[0] && swl_site_line(root, path, text, sizeof(text)) ? atoi(text) : -1;
+}
+
+/* Length of the folders that both begin with. */
+static size_t common_folders(const char *a, const char *b)
+{
+    size_t i = 0, end = 0;
+
+    for (; a[i] && a[i] == b[i]; i++)
+        if (a[i] == '/')
+            end = i;
+    if ((a[i] == '\0' || a[i] == '/') && (b[i] == '\0' || b[i] == '/'))
+        end = i;
+    return end;
+}
+
+static uint32_t count_slashes(const char *text)
+{
+    uint32_t n = 0;
+
+    for (; *text; text++)
+        n += *text == '/';
+    return n;
+}
+
+struct swl_site_distance swl_site_distance(const char *root, const char *gpu, const char *nic)
+{
+    struct swl_site_distance d = {SWL_SITE_FAR, 0};
+    const size_t above = sizeof("/sys/devices/") - 1;
+    char link[SWL_SITE_PATH], a[SWL_SITE_PATH], b[SWL_SITE_PATH];
+    size_t common;
+
+    if (gpu == NULL || nic == NULL)
+        return d;
+    snprintf(link, sizeof(link), "/sys/bus/pci/devices/%s", gpu);
+    find_place(root, link, a, sizeof(a));
+    snprintf(link, sizeof(link), "/sys/class/infiniband/%s/device", nic);
+    find_place(root, link, b, sizeof(b));
+    if (!a[0] || !b[0])
+        return d;
+    common = common_folders(a, b);
+    if (common > above && strncmp(a + above, "pci", 3) == 0) {
+        d.hops = count_slashes(a + common) + count_slashes(b + common);
+        /* the host bridge itself, or something below it */
+        d.level = memchr(a + above, '/', common - above) ? SWL_SITE_SWITCH : SWL_SITE_BRIDGE;
+        return d;
+    }
+    if (numa_of(root, a) >= 0 && numa_of(root, a) == numa_of(root, b))
+        d.level = SWL_SITE_NUMA;
+    return d;
+}
+
+const char *swl_site_level_text(uint32_t level)
+{
+    static const char *const texts[] = {"one PCIe switch or port", "one host bridge",
+                                        "one NUMA node", "far or unknown"};
+
+    return texts[level < SWL_COUNT_OF(texts) ? level : SWL_SITE_FAR];
+}
+
+/* ---- host, driver ---- */
+
+uint64_t swl_site_host(const char *root)
+{
+    char text[128], full[SWL_SITE_PATH], link[128];
+    uint64_t hash = SWL_HASH_START;
+    ssize_t n = -1;
+
+    (void)swl_site_line(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    hash = swl_hash(hash, text, strlen(text));
+    if (full_path(root, "/proc/self/ns/net", full))
+        n = readlink(full, link, sizeof(link));
+    return n > 0 ? swl_hash(hash, link, (size_t)n) : hash;
+}
+
+bool swl_site_doorbells(const char *root, char *why, size_t why_bytes)
+{
+    char full[SWL_SITE_PATH], line[512];
+    bool found = false;
+    FILE *file = NULL;
+
+    if (geteuid() == 0)
+        return true;
+    if (full_path(root, "/proc/driver/nvidia/params", full))
+        file = fopen(full, "re");
+    if (file == NULL)
+        return true; /* unknown: the attempt will tell */
+    while (!found && fgets(line, sizeof(line), file) != NULL)
+        found = strstr(line, "PeerMappingOverride=1") != NULL;
+    (void)fclose(file);
+    if (!found)
+        snprintf(why, why_bytes,
+                 "the GPU may not write doorbells: NVIDIA driver without PeerMappingOverride=1");
+    return found;
+}
