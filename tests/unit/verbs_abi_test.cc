@@ -89,6 +89,134 @@ TEST(VerbsAbi, OtherStructsOfLibibverbsMatch)
     EXPECT_SAME_FIELD(verbs_mr, rkey, ibv_mr, rkey);
 }
 
+#define EXPECT_SAME_SIZE(mine, real) EXPECT_EQ(sizeof(struct mine), sizeof(struct real)) << #mine
+
+TEST(VerbsAbi, StructsOfQueuePairsMatch)
+{
+    EXPECT_SAME_SIZE(verbs_device_attr, ibv_device_attr);
+    EXPECT_SAME_FIELD(verbs_device_attr, max_mr_size, ibv_device_attr, max_mr_size);
+    EXPECT_SAME_FIELD(verbs_device_attr, max_qp, ibv_device_attr, max_qp);
+    EXPECT_SAME_FIELD(verbs_device_attr, max_qp_wr, ibv_device_attr, max_qp_wr);
+    EXPECT_SAME_FIELD(verbs_device_attr, max_qp_rd_atom, ibv_device_attr, max_qp_rd_atom);
+    EXPECT_SAME_FIELD(verbs_device_attr, max_qp_init_rd_atom, ibv_device_attr, max_qp_init_rd_atom);
+    EXPECT_SAME_FIELD(verbs_device_attr, atomic_cap, ibv_device_attr, atomic_cap);
+    EXPECT_SAME_SIZE(verbs_qp_init_attr, ibv_qp_init_attr);
+    EXPECT_SAME_FIELD(verbs_qp_init_attr, recv_cq, ibv_qp_init_attr, recv_cq);
+    EXPECT_SAME_FIELD(verbs_qp_init_attr, cap.max_inline_data, ibv_qp_init_attr,
+                      cap.max_inline_data);
+    EXPECT_SAME_FIELD(verbs_qp_init_attr, qp_type, ibv_qp_init_attr, qp_type);
+    EXPECT_SAME_FIELD(verbs_qp_init_attr, sq_sig_all, ibv_qp_init_attr, sq_sig_all);
+    EXPECT_SAME_SIZE(verbs_qp_attr, ibv_qp_attr);
+    EXPECT_SAME_FIELD(verbs_qp_attr, path_mtu, ibv_qp_attr, path_mtu);
+    EXPECT_SAME_FIELD(verbs_qp_attr, rq_psn, ibv_qp_attr, rq_psn);
+    EXPECT_SAME_FIELD(verbs_qp_attr, sq_psn, ibv_qp_attr, sq_psn);
+    EXPECT_SAME_FIELD(verbs_qp_attr, dest_qp_num, ibv_qp_attr, dest_qp_num);
+    EXPECT_SAME_FIELD(verbs_qp_attr, qp_access_flags, ibv_qp_attr, qp_access_flags);
+    EXPECT_SAME_FIELD(verbs_qp_attr, ah_attr, ibv_qp_attr, ah_attr);
+    EXPECT_SAME_FIELD(verbs_qp_attr, max_rd_atomic, ibv_qp_attr, max_rd_atomic);
+    EXPECT_SAME_FIELD(verbs_qp_attr, max_dest_rd_atomic, ibv_qp_attr, max_dest_rd_atomic);
+    EXPECT_SAME_FIELD(verbs_qp_attr, min_rnr_timer, ibv_qp_attr, min_rnr_timer);
+    EXPECT_SAME_FIELD(verbs_qp_attr, port_num, ibv_qp_attr, port_num);
+    EXPECT_SAME_FIELD(verbs_qp_attr, timeout, ibv_qp_attr, timeout);
+    EXPECT_SAME_FIELD(verbs_qp_attr, retry_cnt, ibv_qp_attr, retry_cnt);
+    EXPECT_SAME_FIELD(verbs_qp_attr, rnr_retry, ibv_qp_attr, rnr_retry);
+    EXPECT_SAME_FIELD(verbs_qp, context, ibv_qp, context);
+    EXPECT_SAME_FIELD(verbs_qp, qp_num, ibv_qp, qp_num);
+    EXPECT_SAME_FIELD(verbs_cq, context, ibv_cq, context);
+}
+
+TEST(VerbsAbi, StructsOfTheDataPathMatch)
+{
+    EXPECT_SAME_FIELD(verbs_head, device, ibv_context, device);
+    EXPECT_SAME_FIELD(verbs_head, poll_cq, ibv_context, ops.poll_cq);
+    EXPECT_SAME_FIELD(verbs_head, post_send, ibv_context, ops.post_send);
+    EXPECT_SAME_FIELD(verbs_head, post_recv, ibv_context, ops.post_recv);
+    EXPECT_SAME_FIELD(verbs_head, async_fd, ibv_context, async_fd);
+    EXPECT_SAME_FIELD(verbs_device, transport_type, ibv_device, transport_type);
+    EXPECT_SAME_SIZE(verbs_sge, ibv_sge);
+    EXPECT_SAME_FIELD(verbs_sge, length, ibv_sge, length);
+    EXPECT_SAME_FIELD(verbs_sge, lkey, ibv_sge, lkey);
+    EXPECT_SAME_SIZE(verbs_send_wr, ibv_send_wr);
+    EXPECT_SAME_FIELD(verbs_send_wr, sg_list, ibv_send_wr, sg_list);
+    EXPECT_SAME_FIELD(verbs_send_wr, num_sge, ibv_send_wr, num_sge);
+    EXPECT_SAME_FIELD(verbs_send_wr, opcode, ibv_send_wr, opcode);
+    EXPECT_SAME_FIELD(verbs_send_wr, send_flags, ibv_send_wr, send_flags);
+    EXPECT_SAME_FIELD(verbs_send_wr, wr.rdma.remote_addr, ibv_send_wr, wr.rdma.remote_addr);
+    EXPECT_SAME_FIELD(verbs_send_wr, wr.rdma.rkey, ibv_send_wr, wr.rdma.rkey);
+    EXPECT_SAME_FIELD(verbs_send_wr, wr.atomic.remote_addr, ibv_send_wr, wr.atomic.remote_addr);
+    EXPECT_SAME_FIELD(verbs_send_wr, wr.atomic.compare_add, ibv_send_wr, wr.atomic.compare_add);
+    EXPECT_SAME_FIELD(verbs_send_wr, wr.atomic.rkey, ibv_send_wr, wr.atomic.rkey);
+    EXPECT_SAME_SIZE(verbs_recv_wr, ibv_recv_wr);
+    EXPECT_SAME_FIELD(verbs_recv_wr, sg_list, ibv_recv_wr, sg_list);
+    EXPECT_SAME_SIZE(verbs_wc, ibv_wc);
+    EXPECT_SAME_FIELD(verbs_wc, status, ibv_wc, status);
+    EXPECT_SAME_FIELD(verbs_wc, byte_len, ibv_wc, byte_len);
+    EXPECT_SAME_SIZE(verbs_async_event, ibv_async_event);
+    EXPECT_SAME_FIELD(verbs_async_event, event_type, ibv_async_event, event_type);
+}
+
+TEST(VerbsAbi, NumbersOfQueuePairsMatch)
+{
+    const int mine[] = {VERBS_IWARP,           VERBS_RC,
+                        VERBS_ATOMIC_NONE,     VERBS_WR_WRITE,
+                        VERBS_WR_SEND,         VERBS_WR_READ,
+                        VERBS_WR_FETCH_ADD,    VERBS_SEND_SIGNALLED,
+                        VERBS_SEND_INLINE,     VERBS_STATE_RESET,
+                        VERBS_STATE_INIT,      VERBS_STATE_RTR,
+                        VERBS_STATE_RTS,       VERBS_STATE_ERROR,
+                        VERBS_QP_STATE,        VERBS_QP_ACCESS,
+                        VERBS_QP_PKEY,         VERBS_QP_PORT,
+                        VERBS_QP_AV,           VERBS_QP_MTU,
+                        VERBS_QP_TIMEOUT,      VERBS_QP_RETRY,
+                        VERBS_QP_RNR_RETRY,    VERBS_QP_RQ_PSN,
+                        VERBS_QP_READS_OUT,    VERBS_QP_RNR_TIMER,
+                        VERBS_QP_SQ_PSN,       VERBS_QP_READS_IN,
+                        VERBS_QP_PEER,         VERBS_EVENT_CQ_ERR,
+                        VERBS_EVENT_QP_FATAL,  VERBS_EVENT_QP_REQUEST,
+                        VERBS_EVENT_QP_ACCESS, VERBS_EVENT_DEVICE_FATAL};
+    const int real[] = {IBV_TRANSPORT_IWARP,
+                        IBV_QPT_RC,
+                        IBV_ATOMIC_NONE,
+                        IBV_WR_RDMA_WRITE,
+                        IBV_WR_SEND,
+                        IBV_WR_RDMA_READ,
+                        IBV_WR_ATOMIC_FETCH_AND_ADD,
+                        IBV_SEND_SIGNALED,
+                        IBV_SEND_INLINE,
+                        IBV_QPS_RESET,
+                        IBV_QPS_INIT,
+                        IBV_QPS_RTR,
+                        IBV_QPS_RTS,
+                        IBV_QPS_ERR,
+                        IBV_QP_STATE,
+                        IBV_QP_ACCESS_FLAGS,
+                        IBV_QP_PKEY_INDEX,
+                        IBV_QP_PORT,
+                        IBV_QP_AV,
+                        IBV_QP_PATH_MTU,
+                        IBV_QP_TIMEOUT,
+                        IBV_QP_RETRY_CNT,
+                        IBV_QP_RNR_RETRY,
+                        IBV_QP_RQ_PSN,
+                        IBV_QP_MAX_QP_RD_ATOMIC,
+                        IBV_QP_MIN_RNR_TIMER,
+                        IBV_QP_SQ_PSN,
+                        IBV_QP_MAX_DEST_RD_ATOMIC,
+                        IBV_QP_DEST_QPN,
+                        IBV_EVENT_CQ_ERR,
+                        IBV_EVENT_QP_FATAL,
+                        IBV_EVENT_QP_REQ_ERR,
+                        IBV_EVENT_QP_ACCESS_ERR,
+                        IBV_EVENT_DEVICE_FATAL};
+
+    static_assert(sizeof(mine) == sizeof(real), "one for one");
+    for (size_t i = 0; i < sizeof(mine) / sizeof(mine[0]); i++)
+        EXPECT_EQ(mine[i], real[i]) << "number " << i;
+#define EXPECT_STATUS(name, number, ours) EXPECT_EQ(number, int{IBV_WC_##name}) << #name;
+    VERBS_STATUSES(EXPECT_STATUS)
+#undef EXPECT_STATUS
+}
+
 TEST(VerbsAbi, StructsOfLibmlx5Match)
 {
     EXPECT_EQ(sizeof(struct mlx5_context_attr), sizeof(struct mlx5dv_context_attr));

@@ -20,6 +20,11 @@ struct ibv_context;
 struct ibv_pd;
 struct ibv_ah;
 struct mlx5dv_devx_obj;
+struct verbs_cq;
+struct verbs_qp;
+struct verbs_send_wr;
+struct verbs_recv_wr;
+struct verbs_wc;
 
 /* ---- libibverbs ---- */
 
@@ -36,7 +41,63 @@ enum {
     VERBS_ACCESS_REMOTE_READ = 1 << 2,
     VERBS_ACCESS_REMOTE_ATOMIC = 1 << 3,
     VERBS_ACCESS_RELAXED = 1 << 20,
+    VERBS_IWARP = 1, /* verbs_device.transport_type */
+    VERBS_RC = 2,
+    VERBS_ATOMIC_NONE = 0,
+    VERBS_WR_WRITE = 0,
+    VERBS_WR_SEND = 2,
+    VERBS_WR_READ = 4,
+    VERBS_WR_FETCH_ADD = 6,
+    VERBS_SEND_SIGNALLED = 1 << 1,
+    VERBS_SEND_INLINE = 1 << 3,
 };
+
+enum {
+    VERBS_STATE_RESET = 0,
+    VERBS_STATE_INIT = 1,
+    VERBS_STATE_RTR = 2,
+    VERBS_STATE_RTS = 3,
+    VERBS_STATE_ERROR = 6,
+    VERBS_QP_STATE = 1 << 0, /* mask of ibv_modify_qp */
+    VERBS_QP_ACCESS = 1 << 3,
+    VERBS_QP_PKEY = 1 << 4,
+    VERBS_QP_PORT = 1 << 5,
+    VERBS_QP_AV = 1 << 7,
+    VERBS_QP_MTU = 1 << 8,
+    VERBS_QP_TIMEOUT = 1 << 9,
+    VERBS_QP_RETRY = 1 << 10,
+    VERBS_QP_RNR_RETRY = 1 << 11,
+    VERBS_QP_RQ_PSN = 1 << 12,
+    VERBS_QP_READS_OUT = 1 << 13,
+    VERBS_QP_RNR_TIMER = 1 << 15,
+    VERBS_QP_SQ_PSN = 1 << 16,
+    VERBS_QP_READS_IN = 1 << 17,
+    VERBS_QP_PEER = 1 << 20,
+};
+
+enum {
+    VERBS_EVENT_CQ_ERR = 0,
+    VERBS_EVENT_QP_FATAL = 1,
+    VERBS_EVENT_QP_REQUEST = 2,
+    VERBS_EVENT_QP_ACCESS = 3,
+    VERBS_EVENT_DEVICE_FATAL = 8,
+};
+
+/* Status of a completion, in the library's order, and what it is among ours. */
+#define VERBS_STATUSES(X)                                                                          \
+    X(SUCCESS, 0, NONE)                                                                            \
+    X(LOC_LEN_ERR, 1, LOCAL_LENGTH)                                                                \
+    X(LOC_QP_OP_ERR, 2, LOCAL_OPERATION)                                                           \
+    X(LOC_PROT_ERR, 4, LOCAL_PROTECTION)                                                           \
+    X(WR_FLUSH_ERR, 5, FLUSHED)                                                                    \
+    X(BAD_RESP_ERR, 7, BAD_RESPONSE)                                                               \
+    X(LOC_ACCESS_ERR, 8, LOCAL_ACCESS)                                                             \
+    X(REM_INV_REQ_ERR, 9, REMOTE_REQUEST)                                                          \
+    X(REM_ACCESS_ERR, 10, REMOTE_ACCESS)                                                           \
+    X(REM_OP_ERR, 11, REMOTE_OPERATION)                                                            \
+    X(RETRY_EXC_ERR, 12, RETRY)                                                                    \
+    X(RNR_RETRY_EXC_ERR, 13, RNR_RETRY)                                                            \
+    X(REM_ABORT_ERR, 16, REMOTE_ABORTED)
 
 /* As the exported ibv_query_port fills it; newer fields behind it need the provider's own entry. */
 struct verbs_port_attr {
@@ -66,6 +127,114 @@ struct verbs_mr {
     void *context, *pd, *addr;
     size_t length;
     uint32_t handle, lkey, rkey;
+};
+
+/* The head of an open device's object: its functions for the data path, which libibverbs calls from
+ * inline code and does not export. */
+struct verbs_head {
+    struct verbs_device *device;
+    void *before_poll[11];
+    int (*poll_cq)(struct verbs_cq *, int, struct verbs_wc *);
+    void *before_post[13];
+    int (*post_send)(struct verbs_qp *, struct verbs_send_wr *, struct verbs_send_wr **);
+    int (*post_recv)(struct verbs_qp *, struct verbs_recv_wr *, struct verbs_recv_wr **);
+    void *behind[5];
+    int cmd_fd, async_fd;
+};
+
+struct verbs_device {
+    void *functions[2];
+    int node_type, transport_type;
+};
+
+struct verbs_device_attr {
+    char fw_ver[64];
+    uint64_t node_guid, sys_image_guid, max_mr_size, page_size_cap;
+    uint32_t vendor_id, vendor_part_id, hw_ver;
+    int max_qp, max_qp_wr;
+    uint32_t device_cap_flags;
+    int max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd;
+    int max_qp_rd_atom, max_ee_rd_atom, max_res_rd_atom, max_qp_init_rd_atom, max_ee_init_rd_atom;
+    int atomic_cap;
+    int rest[16];
+};
+
+/* Heads; the library makes these objects. */
+struct verbs_cq {
+    struct verbs_head *context;
+};
+
+struct verbs_qp {
+    struct verbs_head *context;
+    void *qp_context, *pd, *send_cq, *recv_cq, *srq;
+    uint32_t handle, qp_num;
+};
+
+struct verbs_qp_cap {
+    uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data;
+};
+
+struct verbs_qp_init_attr {
+    void *qp_context;
+    struct verbs_cq *send_cq, *recv_cq;
+    void *srq;
+    struct verbs_qp_cap cap;
+    uint32_t qp_type;
+    int sq_sig_all;
+};
+
+struct verbs_qp_attr {
+    uint32_t qp_state, cur_qp_state, path_mtu, path_mig_state;
+    uint32_t qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags;
+    struct verbs_qp_cap cap;
+    struct verbs_ah_attr ah_attr, alt_ah_attr;
+    uint16_t pkey_index, alt_pkey_index;
+    uint8_t en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic;
+    uint8_t min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout;
+    uint32_t rate_limit, pad; /* rdma-core aligns to 8 */
+};
+
+struct verbs_sge {
+    uint64_t addr;
+    uint32_t length, lkey;
+};
+
+struct verbs_send_wr {
+    uint64_t wr_id;
+    struct verbs_send_wr *next;
+    struct verbs_sge *sg_list;
+    int num_sge;
+    uint32_t opcode, send_flags, imm_data;
+    union {
+        struct {
+            uint64_t remote_addr;
+            uint32_t rkey;
+        } rdma;
+        struct {
+            uint64_t remote_addr, compare_add, swap;
+            uint32_t rkey;
+        } atomic;
+    } wr;
+    uint64_t rest[7];
+};
+
+struct verbs_recv_wr {
+    uint64_t wr_id;
+    struct verbs_recv_wr *next;
+    struct verbs_sge *sg_list;
+    int num_sge;
+};
+
+struct verbs_wc {
+    uint64_t wr_id;
+    uint32_t status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags;
+    uint16_t pkey_index, slid;
+    uint8_t sl, dlid_path_bits;
+};
+
+struct verbs_async_event {
+    void *element; /* queue pair or completion queue */
+    uint32_t event_type;
 };
 
 /* ---- libmlx5 ---- */
@@ -149,7 +318,16 @@ struct mlx5_obj {
     X(struct verbs_mr *, ibv_reg_mr, (struct ibv_pd *, void *, size_t, int)) \
     X(int, ibv_dereg_mr, (struct verbs_mr *)) \
     X(struct ibv_ah *, ibv_create_ah, (struct ibv_pd *, struct verbs_ah_attr *)) \
-    X(int, ibv_destroy_ah, (struct ibv_ah *))
+    X(int, ibv_destroy_ah, (struct ibv_ah *)) \
+    X(int, ibv_query_device, (struct ibv_context *, struct verbs_device_attr *)) \
+    X(struct verbs_cq *, ibv_create_cq, (struct ibv_context *, int, void *, void *, int)) \
+    X(int, ibv_destroy_cq, (struct verbs_cq *)) \
+    X(struct verbs_qp *, ibv_create_qp, (struct ibv_pd *, struct verbs_qp_init_attr *)) \
+    X(int, ibv_destroy_qp, (struct verbs_qp *)) \
+    X(int, ibv_modify_qp, (struct verbs_qp *, struct verbs_qp_attr *, int)) \
+    X(int, ibv_get_async_event, (struct ibv_context *, struct verbs_async_event *)) \
+    X(void, ibv_ack_async_event, (struct verbs_async_event *)) \
+    X(const char *, ibv_wc_status_str, (int))
 
 /* Younger than the library's first version: NULL where it lacks them. */
 #define VERBS_LATER_CALLS(X) \
