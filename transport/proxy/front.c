@@ -81,6 +81,7 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .first_index = nic->first_index,
         .timeout_ns = nic->timeout_ns,
         .ib = config->ib,
+        .near = config->near,
         .socket_ifname = config->socket_ifname,
     };
 

@@ -42,7 +42,8 @@ struct swl_wire_config {
     uint64_t first_index; /* of the first request of every queue pair after connect */
     uint64_t timeout_ns;  /* bound of every operation that waits */
     const struct swl_nic_ib *ib; /* NULL = nothing set */
-    const char *socket_ifname;   /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
+    const struct swl_nic_near *near;
+    const char *socket_ifname; /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
 };
 
 struct swl_wire_caps {
