@@ -145,6 +145,13 @@ bool all_zero(const nic_rank &k)
 
 size_t which;
 
+// Devices differ in what they call a bad local end and a misaligned add; without atomics the sink is not
+// used at all.
+bool on_every_device(const wrong &x)
+{
+    return x.syndrome != SWL_SYNDROME_LOCAL_PROTECTION && x.syndrome != SWL_SYNDROME_REMOTE_REQUEST;
+}
+
 // One good entry, the wrong one, two more: completed, its syndrome, flushed.
 void one_wrong(nic_world &w)
 {
@@ -344,7 +351,8 @@ TEST(NicErrors, EachWrongEntryGivesItsSyndromeAndStopsTheQueue)
     size_t n = wrongs().size();
 
     for (which = 0; which < n; which++)
-        nic_run_all(which % 4, nic_options(), one_wrong);
+        if (!nic_on_verbs() || on_every_device(wrongs()[which]))
+            nic_run_all(which % 4, nic_options(), one_wrong);
 }
 
 TEST(NicErrors, DoorbellThatGoesBackIsAnError)
@@ -381,6 +389,9 @@ TEST(NicErrors, QueueIsUsableAgainAfterReset)
 
 TEST(NicErrors, PeerInErrorDoesNotAnswer)
 {
+    if (nic_on_verbs())
+        GTEST_SKIP() << "a device sends again for half a minute, which the emulator's clock does "
+                        "not wait for";
     nic_run_all(0, nic_options(), peer_in_error);
 }
 

@@ -8,10 +8,10 @@
 #include "src/base/error.h"
 #include "src/gpu.h"
 #include "tests/sim/loop_wire.h"
+#include "tests/sim/proxies.h"
 #include "transport/qp.cuh"
 #include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
-#include "transport/tcp/tcp.h"
 
 #include <gtest/gtest.h>
 #include <string.h>
@@ -313,7 +313,7 @@ inline void nic_run(uint64_t seed, const nic_options &options, void (*test)(nic_
 // Also with a proxy over each wire that works inside a process.
 inline void nic_run_proxies(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
 {
-    for (const struct swl_nic_ops *ops : {loop_ops(), swl_tcp_ops()}) {
+    for (const struct swl_nic_ops *ops : nic_proxies()) {
         nic_options one = options;
 
         SCOPED_TRACE(ops->name);
@@ -325,7 +325,8 @@ inline void nic_run_proxies(uint64_t seed, const nic_options &options, void (*te
 
 inline void nic_run_all(uint64_t seed, const nic_options &options, void (*test)(nic_world &))
 {
-    nic_run(seed, options, test);
+    if (!nic_on_verbs())
+        nic_run(seed, options, test);
     nic_run_proxies(seed, options, test);
 }
 

@@ -299,7 +299,7 @@ TEST(Qp, DeepestQueueWraps)
     nic_options o;
 
     o.first_index = 65500;
-    o.depth = 32768;
+    o.depth = nic_on_verbs() ? 8192 : 32768; /* Soft-RoCE has no longer completion queue */
     nic_run_all(1, o, wrap);
 }
 

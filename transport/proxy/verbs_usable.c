@@ -3,8 +3,32 @@
  * Layer: transport/proxy. Opens the device and closes it again; keeps nothing. */
 #include "transport/proxy/verbs_wire.h"
 
+#include "src/gpu.h"
+
 #include <stdio.h>
 #include <string.h>
+
+/* Can the device reach memory of the GPU? Kernels may lack the means. */
+static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *context,
+                           const char *name, char *why, size_t why_bytes)
+{
+    const size_t bytes = 65536;
+    struct ibv_pd *pd = verbs->ibv_alloc_pd(context);
+    struct verbs_mr *mr = NULL;
+    void *memory = NULL;
+
+    if (pd && swl_gpu_malloc(&memory, bytes) == cudaSuccess) {
+        mr = verbs->ibv_reg_mr(pd, memory, bytes, VERBS_ACCESS_LOCAL_WRITE);
+        if (mr)
+            (void)verbs->ibv_dereg_mr(mr);
+        (void)swl_gpu_free(memory);
+    }
+    if (pd)
+        (void)verbs->ibv_dealloc_pd(pd);
+    if (mr == NULL)
+        snprintf(why, why_bytes, "%s cannot register memory of the GPU", name);
+    return mr != NULL;
+}
 
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
@@ -24,6 +48,7 @@ bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size
                  port.name);
         ok = false;
     }
+    ok = ok && reaches_memory(&verbs, context, port.name, why, why_bytes);
     if (context)
         (void)verbs.ibv_close_device(context);
     swl_verbs_unload(&verbs);

@@ -1,0 +1,40 @@
+// Tables of the proxy NICs that tests choose from; see proxies.h.
+#include "tests/sim/proxies.h"
+
+#include "tests/sim/loop_wire.h"
+#include "transport/proxy/verbs_wire.h"
+#include "transport/tcp/tcp.h"
+
+#include <stdlib.h>
+
+namespace
+{
+
+ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config);
+
+// Adds by message, as on devices without atomics.
+const struct swl_nic_ops messages_ops = SWL_PROXY_OPS("verbs, adds by message", create_messages);
+
+ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config)
+{
+    return swl_proxy_create(nic_p, config, &messages_ops, swl_verbs_messages_ops());
+}
+
+} // namespace
+
+bool nic_on_verbs()
+{
+    return getenv("RXE_VM") != nullptr;
+}
+
+bool nic_by_message(const struct swl_nic *nic)
+{
+    return nic->ops == &messages_ops;
+}
+
+std::vector<const struct swl_nic_ops *> nic_proxies()
+{
+    if (nic_on_verbs())
+        return {swl_proxy_verbs_ops(), &messages_ops};
+    return {loop_ops(), swl_tcp_ops()};
+}
