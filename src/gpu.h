@@ -35,6 +35,8 @@ cudaError_t swl_gpu_info(int device, struct swl_gpu_info *info_p);
 #pragma GCC diagnostic pop
 /* Its PCI address as /sys writes it, "0000:18:00.0"; cudaErrorNotSupported: emulated. */
 cudaError_t swl_gpu_pci(int device, char *text, size_t bytes);
+/* May kernels of `device` load and store memory of `peer`? false also where that is unknown. */
+bool swl_gpu_reaches(int device, int peer);
 cudaError_t swl_gpu_pending_error(void); /* sticky error of the context, not cleared */
 const char *swl_gpu_error_text(cudaError_t error);
 

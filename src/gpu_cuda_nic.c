@@ -50,6 +50,13 @@ cudaError_t swl_gpu_pci(int device, char *text, size_t bytes)
     return error;
 }
 
+bool swl_gpu_reaches(int device, int peer)
+{
+    int can = 0;
+
+    return taken(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can;
+}
+
 cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p)
 {
     range_call call;

@@ -182,9 +182,9 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
             return 0;
         }
     name_rank(&facts[0], 0, one, text_bytes);
-    name_rank(&facts[r < nranks ? r : 0], r, other, text_bytes);
+    name_rank(&facts[r], r, other, text_bytes);
     snprintf(why, why_bytes, "no network that all ranks can use: %s; %s%s", one, other,
-             nranks && facts[0].host != facts[r < nranks ? r : 0].host
+             facts[0].host != facts[r].host
                  ? "; soft: they are not on one host, or not in one process"
                  : "");
     return 0;

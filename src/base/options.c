@@ -182,6 +182,14 @@ static void set_default(const struct swl_option_row *row, void *at)
         *(int32_t *)at = (int32_t)row->def;
 }
 
+bool swl_option_valid(const struct swl_option_row *row, const char *text)
+{
+    struct swl_options scratch;
+
+    memset(&scratch, 0, sizeof(scratch));
+    return parse(row, text, (char *)&scratch + row->offset);
+}
+
 static void warn(const struct swl_option_row *row, const char *name, const char *text)
 {
     if (row->kind == SWL_OPTION_u32 || row->kind == SWL_OPTION_u64 || row->kind == SWL_OPTION_i32)

@@ -77,6 +77,9 @@ void swl_option_read(struct swl_options *options, const char *name);
 /* Names of the bits, separated by commas; "auto" for 0. 64 bytes hold any. */
 void swl_transports_text(uint32_t mask, char *text, size_t bytes);
 
+/* Would the value be taken? Rows that are read elsewhere take any. */
+bool swl_option_valid(const struct swl_option_row *row, const char *text);
+
 /* InvalidUsage for values that contradict each other. */
 ncclResult_t swl_options_check(const struct swl_options *options);
 

@@ -1,0 +1,151 @@
+/* info.c: swimlane-info: what this machine offers to the library and what the library makes of it, for
+ * people and for reports of faults. Starts without GPU, driver, rdma-core or NIC. Layer: tools. */
+#include "tools/info.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- output ---- */
+
+static void indent(struct info_out *out)
+{
+    printf("%*s", 2 * (out->writer.depth > 1 ? out->writer.depth - 1 : 0), "");
+}
+
+void info_open(struct info_out *out, const char *key, char bracket)
+{
+    if (out->json) {
+        swl_json_open(&out->writer, key, bracket);
+        return;
+    }
+    if (key) {
+        if (out->writer.depth == 1)
+            puts("");
+        indent(out);
+        printf("%s:\n", key);
+    }
+    out->writer.depth++;
+}
+
+void info_close(struct info_out *out, char bracket)
+{
+    if (out->json)
+        swl_json_close(&out->writer, bracket);
+    else
+        out->writer.depth--;
+}
+
+void info_text(struct info_out *out, const char *key, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (out->json) {
+        swl_json_text(&out->writer, key, text);
+        return;
+    }
+    indent(out);
+    if (key)
+        printf("%s: %s\n", key, text);
+    else
+        printf("- %s\n", text);
+}
+
+void info_integer(struct info_out *out, const char *key, int64_t value)
+{
+    if (out->json)
+        swl_json_integer(&out->writer, key, value);
+    else
+        info_text(out, key, "%lld", (long long)value);
+}
+
+void info_flag(struct info_out *out, const char *key, bool value)
+{
+    if (out->json)
+        swl_json_flag(&out->writer, key, value);
+    else
+        info_text(out, key, "%s", value ? "yes" : "no");
+}
+
+/* ---- command line ---- */
+
+static void help(void)
+{
+    puts("usage: swimlane-info [--json] [--nodes N] [--ranks-per-node N] [--root DIR]\n"
+         "                     [--gpu PCI]\n"
+         "Tells what GPUs, NICs and kernel of this machine offer, which transports work here and\n"
+         "why others do not, what ranks like this one would choose, and every variable.\n\n"
+         "  --json              one JSON object\n"
+         "  --nodes N           layout of the choice, 1 to 4096 (2)\n"
+         "  --ranks-per-node N  likewise, 1 to 4096 (1)\n"
+         "  --root DIR          folder with sys/, proc/ and dev/ of another machine (/)\n"
+         "  --gpu PCI           GPU that distances are from, e.g. 0000:18:00.0 (each GPU)");
+}
+
+static bool take_number(const char *text, int *number_p)
+{
+    char *end;
+    const long n = text ? strtol(text, &end, 10) : 0;
+
+    if (text == NULL || *end != '\0' || n < 1 || n > 4096)
+        return false;
+    *number_p = (int)n;
+    return true;
+}
+
+/* 0: run; else what main returns, plus one. */
+static int parse(struct info_options *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+
+        if (strcmp(word, "--help") == 0) {
+            help();
+            return 1;
+        }
+        if (strcmp(word, "--json") == 0) {
+            o->json = true;
+            continue;
+        }
+        if ((strcmp(word, "--nodes") == 0 && take_number(next, &o->nodes)) ||
+            (strcmp(word, "--ranks-per-node") == 0 && take_number(next, &o->ranks_per_node))) {
+            i++;
+            continue;
+        }
+        if ((strcmp(word, "--root") == 0 || strcmp(word, "--gpu") == 0) && next) {
+            *(word[2] == 'r' ? &o->root : &o->gpu) = next;
+            i++;
+            continue;
+        }
+        fprintf(stderr,
+                "swimlane-info: %s is unknown, or its value is (--help lists the options)\n", word);
+        return 3;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct info_options o = {.nodes = 2, .ranks_per_node = 1, .root = "/"};
+    struct info_out out = {.writer = {.file = stdout}};
+    const int answer = parse(&o, argc, argv);
+
+    if (answer)
+        return answer - 1;
+    out.json = o.json;
+    info_open(&out, NULL, '{');
+    info_host(&out, &o);
+    info_gpus(&out);
+    info_nics(&out, &o);
+    info_transports(&out, &o);
+    info_variables(&out);
+    info_close(&out, '}');
+    if (o.json)
+        puts("");
+    return ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,50 @@
+/* info.h: parts of swimlane-info. Layer: tools. Everything is written once and comes out as text for
+ * people or as JSON: objects, lists and values with keys. */
+#ifndef SWL_INFO_H
+#define SWL_INFO_H
+
+#include "tools/support/json.h"
+#include "transport/select.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct info_out {
+    bool json;
+    struct swl_json writer;
+};
+
+/* As swl_json_open and swl_json_close; text indents by depth. */
+void info_open(struct info_out *out, const char *key, char bracket);
+void info_close(struct info_out *out, char bracket);
+void info_text(struct info_out *out, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void info_integer(struct info_out *out, const char *key, int64_t value);
+void info_flag(struct info_out *out, const char *key, bool value);
+
+struct info_options {
+    bool json;
+    int nodes, ranks_per_node;
+    const char *root; /* of /sys, /proc and /dev */
+    const char *gpu;  /* PCI address of the GPU that distances are from; NULL: each GPU */
+};
+
+#define INFO_NICS 64 /* most that are listed */
+#define INFO_GPUS 64
+
+/* info_site.c */
+void info_host(struct info_out *out, const struct info_options *o);
+void info_gpus(struct info_out *out);
+void info_nics(struct info_out *out, const struct info_options *o);
+/* info_choice.c */
+void info_transports(struct info_out *out, const struct info_options *o);
+void info_variables(struct info_out *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

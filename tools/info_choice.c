@@ -1,0 +1,139 @@
+/* info_choice.c: swimlane-info: which transports work here, what a layout would use, and every
+ * variable with its source. Layer: tools. */
+#include "tools/info.h"
+
+#include "src/base/options.h"
+#include "src/base/util.h"
+#include "src/gpu.h"
+
+#include <string.h>
+
+static const struct {
+    uint32_t bit;
+    const char *needs;
+} transports[] = {
+    {SWL_TRANSPORT_PEER, "GPUs of one node that reach each other's memory"},
+    {SWL_TRANSPORT_DEVX,
+     "ConnectX NIC, rdma-core with libmlx5, /dev/infiniband, locked memory, dmabuf "
+     "or nvidia_peermem, PeerMappingOverride=1 or root"},
+    {SWL_TRANSPORT_VERBS, "ConnectX NIC, rdma-core with libmlx5, /dev/infiniband, locked memory"},
+    {SWL_TRANSPORT_PROXY, "any RDMA NIC, rdma-core, /dev/infiniband, locked memory"},
+    {SWL_TRANSPORT_SOFT, "ranks of one process, or with blocks of kernels of one host"},
+    {SWL_TRANSPORT_TCP, "a network interface that is up"},
+};
+
+static void ask(const struct swl_options *options, const struct info_options *o, uint32_t bits,
+                struct swl_select_fact *fact_p)
+{
+    const struct swl_nic_ib ib = {.hca = options->ib_hca,
+                                  .gid_index = options->ib_gid_index,
+                                  .sl = options->ib_sl,
+                                  .tc = options->ib_tc,
+                                  .timeout = options->ib_timeout,
+                                  .retry_cnt = options->ib_retry_cnt};
+    char gpu[32];
+    struct swl_nic_near near = {o->root, NULL, 0};
+    const struct swl_nic_config config = {.timeout_ns = 1000000000,
+                                          .soft_executor = options->soft_executor,
+                                          .ib = &ib,
+                                          .socket_ifname = options->socket_ifname,
+                                          .near = &near};
+
+    if (o->gpu)
+        near.gpu = o->gpu;
+    else if (swl_gpu_pci(0, gpu, sizeof(gpu)) == cudaSuccess)
+        near.gpu = gpu;
+    swl_select_ask(bits, &config, fact_p);
+}
+
+/* Ranks like this one, node by node. */
+static void say_choice(struct info_out *out, const struct info_options *o, uint32_t allowed,
+                       const struct swl_select_fact *fact)
+{
+    const bool peer = allowed == 0 || (allowed & SWL_TRANSPORT_PEER) != 0;
+    const uint32_t between = swl_select_pair(fact, fact);
+    char network[64];
+
+    if (between)
+        swl_transports_text(between, network, sizeof(network));
+    else
+        snprintf(network, sizeof(network), "none: a group would be refused");
+    info_open(out, "choice", '{');
+    info_integer(out, "nodes", o->nodes);
+    info_integer(out, "ranks_per_node", o->ranks_per_node);
+    info_text(out, "note", "for ranks like this one, on this host; rank 0 to every other");
+    info_open(out, "peers_of_rank_0", '{');
+    for (int r = 1; r < o->nodes * o->ranks_per_node && r < 4096; r++) {
+        char key[32];
+
+        snprintf(key, sizeof(key), "rank_%d", r);
+        info_text(out, key, "%s", peer && r < o->ranks_per_node ? "peer" : network);
+    }
+    info_close(out, '}');
+    info_close(out, '}');
+}
+
+void info_transports(struct info_out *out, const struct info_options *o)
+{
+    static struct swl_options options;
+    struct swl_select_fact fact;
+
+    swl_options_read(&options); /* warns about malformed values */
+    ask(&options, o, options.transports, &fact);
+    info_open(out, "transports", '{');
+    for (size_t i = 0; i < SWL_COUNT_OF(transports); i++) {
+        const uint32_t bit = transports[i].bit;
+        const bool auto_peer = bit == SWL_TRANSPORT_PEER;
+        struct swl_select_fact alone = {0};
+        char name[64];
+
+        swl_transports_text(bit, name, sizeof(name));
+        info_open(out, name, '{');
+        info_flag(out, "allowed", (fact.allowed & bit) != 0);
+        if (!auto_peer) {
+            ask(&options, o, bit, &alone);
+            info_flag(out, "works_here", (alone.usable & bit) != 0);
+            if (alone.why[0])
+                info_text(out, "why_not", "%s", alone.why);
+        }
+        info_text(out, "needs", "%s", transports[i].needs);
+        info_close(out, '}');
+    }
+    info_close(out, '}');
+    say_choice(out, o, options.transports, &fact);
+}
+
+/* ---- variables ---- */
+
+static void say_variable(struct info_out *out, const struct swl_option_row *row)
+{
+    const char *name = row->name, *text = swl_env(name);
+
+    if (!text && row->fallback && swl_env(row->fallback)) {
+        name = row->fallback;
+        text = swl_env(name);
+    }
+    info_open(out, row->name, '{');
+    info_text(out, "value", "%s", text && swl_option_valid(row, text) ? text : "not set");
+    if (text && !swl_option_valid(row, text))
+        info_text(out, "malformed", "%s %.400s", name, text);
+    info_text(out, "source", "%s", text && swl_option_valid(row, text) ? name : "built-in");
+    info_close(out, '}');
+}
+
+void info_variables(struct info_out *out)
+{
+    size_t n;
+    const struct swl_option_row *rows = swl_option_rows(&n);
+
+    info_open(out, "variables", '{');
+    for (size_t i = 0; i < n; i++) {
+        if (strchr(rows[i].name, ',') != NULL)
+            continue; /* families of names that are ignored */
+        if (out->json || swl_env(rows[i].name) || (rows[i].fallback && swl_env(rows[i].fallback)))
+            say_variable(out, &rows[i]);
+        else
+            info_text(out, rows[i].name, "not set");
+    }
+    info_close(out, '}');
+}
