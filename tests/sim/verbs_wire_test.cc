@@ -1,0 +1,270 @@
+// The verbs wire over a fake of libibverbs: connection, batches, adds in both forms, errors, and a failure
+// of every call on the way. On real verbs it runs in the virtual machine (tests/verbs).
+#include "tests/sim/fake_verbs.h"
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "transport/proxy/verbs_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <string.h>
+
+namespace
+{
+
+const unsigned everything =
+    SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_READ | SWL_NIC_REMOTE_ADD;
+
+class VerbsWire : public ::testing::Test
+{
+  protected:
+    VerbsWire() : level(swl_log_set(SWL_LEVEL_NONE)), verbs(fake_machine())
+    {
+    }
+    ~VerbsWire() override
+    {
+        for (struct swl_wire *w : wire)
+            if (w) {
+                EXPECT_EQ(w->ops->close(w), ncclSuccess) << swl_last_error();
+            }
+        fake_end();
+        swl_log_set(level);
+    }
+
+    ncclResult_t open_both(bool messages)
+    {
+        for (int n = 0; n < 2; n++) {
+            config.rank = static_cast<uint32_t>(n);
+            SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs, messages));
+            SWL_TRY(
+                wire[n]->ops->reg_mr(wire[n], words[n], sizeof(words[n]), everything, &region[n]));
+            SWL_TRY(wire[n]->ops->create_qp(wire[n], &qp[n]));
+        }
+        return connect_both();
+    }
+    ncclResult_t connect_both()
+    {
+        struct swl_wire_address a[2];
+
+        for (int n = 0; n < 2; n++)
+            SWL_TRY(wire[n]->ops->address(wire[n], qp[n], &a[n]));
+        for (int n = 0; n < 2; n++)
+            SWL_TRY(wire[n]->ops->connect(wire[n], qp[n], &a[1 - n]));
+        return ncclSuccess;
+    }
+    // From words[0][from] to words[1][to].
+    struct swl_wire_request request(uint32_t opcode, int from, int to, uint64_t value = 0)
+    {
+        struct swl_wire_request r = {};
+
+        r.index = next++;
+        r.opcode = opcode;
+        r.bytes = opcode == SWL_WQE_NOP ? 0 : 8;
+        r.local = reinterpret_cast<uintptr_t>(&words[0][from]);
+        r.remote = reinterpret_cast<uintptr_t>(&words[1][to]);
+        r.value = value;
+        r.lkey = region[0].lkey;
+        r.rkey = region[1].rkey;
+        r.signalled = 1;
+        return r;
+    }
+    uint32_t post(const std::vector<struct swl_wire_request> &r)
+    {
+        return wire[0]->ops->post(wire[0], qp[0], r.data(), static_cast<uint32_t>(r.size()));
+    }
+    // What wire n says is complete, if anything.
+    std::vector<struct swl_wire_done> poll(int n)
+    {
+        struct swl_wire_done done[8];
+        const uint32_t count = wire[n]->ops->poll(wire[n], done, 8);
+
+        return {done, done + count};
+    }
+    void expect_done(uint64_t index, uint32_t syndrome = 0)
+    {
+        const auto d = poll(0);
+
+        ASSERT_EQ(d.size(), 1u);
+        EXPECT_EQ(d[0].index, index);
+        EXPECT_EQ(d[0].syndrome, syndrome);
+    }
+
+    enum swl_level level;
+    struct swl_verbs verbs;
+    struct swl_wire_config config = {0, 0, 2, 8, 100, 1000000000, nullptr, nullptr, nullptr};
+    struct swl_wire *wire[2] = {nullptr, nullptr};
+    struct swl_nic_region region[2] = {};
+    uint32_t qp[2] = {9, 9};
+    uint64_t words[2][64] = {}, next = 100;
+};
+
+TEST_F(VerbsWire, ConnectsBothEndsWithEachOthersNumbers)
+{
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(fake.queues.size(), 2u);
+    FakeQueue *a = fake.queues.begin()->second, *b = fake.queues.rbegin()->second;
+
+    EXPECT_EQ(a->peer, b->qp.qp_num);
+    EXPECT_EQ(b->peer, a->qp.qp_num);
+    EXPECT_EQ(a->rq_psn, b->sq_psn);
+    EXPECT_EQ(b->rq_psn, a->sq_psn);
+    EXPECT_EQ(a->rtr.path_mtu, 3u);
+    EXPECT_EQ(a->rtr.ah_attr.is_global, 1);
+    EXPECT_EQ(a->rtr.ah_attr.sgid_index, 1);
+    EXPECT_EQ(a->rtr.ah_attr.dgid[15], 1);
+}
+
+TEST_F(VerbsWire, BatchIsOneLinkedPostWithOneCompletion)
+{
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    words[0][1] = 11;
+    words[0][2] = 22;
+    ASSERT_EQ(post({request(SWL_WQE_NOP, 0, 0), request(SWL_WQE_WRITE, 1, 1),
+                    request(SWL_WQE_WRITE, 2, 2), request(SWL_WQE_FETCH_ADD, 3, 3, 1ull << 40),
+                    request(SWL_WQE_NOP, 0, 0)}),
+              5u);
+    EXPECT_EQ(fake.posts, std::vector<size_t>({3}));
+    EXPECT_EQ(reinterpret_cast<FakeCq *>(fake.queues.begin()->second->qp.send_cq)->entries.size(),
+              1u);
+    EXPECT_EQ(words[1][1], 11u);
+    EXPECT_EQ(words[1][2], 22u);
+    EXPECT_EQ(words[1][3], 1ull << 40);
+    expect_done(104);
+    EXPECT_TRUE(poll(0).empty());
+    ASSERT_EQ(post({request(SWL_WQE_NOP, 0, 0)}), 1u);
+    expect_done(105);
+}
+
+TEST_F(VerbsWire, NoMoreIsTakenThanTheQueueHolds)
+{
+    std::vector<struct swl_wire_request> many;
+
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    for (int i = 0; i < 12; i++)
+        many.push_back(request(SWL_WQE_WRITE, 1, 1));
+    EXPECT_EQ(post(many), 8u);
+    EXPECT_EQ(post({many[8]}), 0u);
+    expect_done(107);
+    EXPECT_EQ(post({many.begin() + 8, many.end()}), 4u);
+    expect_done(111);
+}
+
+TEST_F(VerbsWire, AddByMessageIsCompleteWhenThePeerHasAppliedIt)
+{
+    fake.atomic_cap = 0;
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    for (int i = 0; i < 100; i++) {
+        const uint64_t value = (1ull << 50) + static_cast<uint64_t>(i), before = words[1][3];
+
+        ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, value)}), 1u);
+        EXPECT_TRUE(poll(0).empty()) << "it has only been sent";
+        EXPECT_EQ(words[1][3], before);
+        EXPECT_TRUE(poll(1).empty());
+        EXPECT_EQ(words[1][3], before + value);
+        expect_done(100 + static_cast<uint64_t>(i));
+    }
+    EXPECT_EQ(fake.dry, 0u);
+}
+
+TEST_F(VerbsWire, RefusedMessageComesBackAsASyndrome)
+{
+    ASSERT_EQ(open_both(true), ncclSuccess) << swl_last_error();
+    auto good = request(SWL_WQE_FETCH_ADD, 5, 3, 1), bad = request(SWL_WQE_FETCH_ADD, 5, 3, 1),
+         later = request(SWL_WQE_FETCH_ADD, 5, 3, 1);
+
+    bad.rkey++;
+    ASSERT_EQ(post({good, bad, later}), 3u);
+    EXPECT_TRUE(poll(1).empty());
+    EXPECT_EQ(words[1][3], 1u) << "nothing behind the refused one";
+    expect_done(100);
+    expect_done(101, SWL_SYNDROME_REMOTE_ACCESS);
+    EXPECT_TRUE(poll(0).empty());
+}
+
+TEST_F(VerbsWire, StatusOfACompletionBecomesASyndrome)
+{
+    const struct {
+        uint32_t status, syndrome;
+    } rows[] = {{4, SWL_SYNDROME_LOCAL_PROTECTION},
+                {10, SWL_SYNDROME_REMOTE_ACCESS},
+                {12, SWL_SYNDROME_RETRY},
+                {13, SWL_SYNDROME_RNR_RETRY},
+                {21, SWL_SYNDROME_LOCAL_OPERATION}};
+
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    for (const auto &row : rows) {
+        next = 100;
+        ASSERT_EQ(post({request(SWL_WQE_WRITE, 1, 1)}), 1u);
+        expect_done(100);
+        fake.next_status = row.status;
+        ASSERT_EQ(post({request(SWL_WQE_WRITE, 1, 1), request(SWL_WQE_WRITE, 1, 1)}), 2u);
+        expect_done(101, row.syndrome);
+        EXPECT_TRUE(poll(0).empty()) << "the first error is the last completion";
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(wire[n]->ops->reset(wire[n], qp[n]), ncclSuccess);
+        ASSERT_EQ(connect_both(), ncclSuccess);
+    }
+}
+
+TEST_F(VerbsWire, EventOfTheDeviceEndsItsQueuePair)
+{
+    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    fake.events.push_back({fake.queues.rbegin()->second, VERBS_EVENT_QP_FATAL});
+    EXPECT_FALSE(wire[0]->ops->progress(wire[0])) << "that is the other end's";
+    EXPECT_TRUE(poll(0).empty());
+    fake.events.push_back({fake.queues.begin()->second, VERBS_EVENT_QP_FATAL});
+    for (int i = 0; i < 256; i++)
+        (void)wire[0]->ops->progress(wire[0]);
+    expect_done(100, SWL_SYNDROME_REMOTE_OPERATION);
+}
+
+TEST_F(VerbsWire, IwarpIsRefusedWithASentence)
+{
+    fake.transport = VERBS_IWARP;
+    EXPECT_EQ(open_both(false), ncclSystemError);
+    EXPECT_NE(strstr(swl_last_error(), "iWARP"), nullptr) << swl_last_error();
+}
+
+TEST_F(VerbsWire, FailureOfAnyCallIsReportedAndNothingIsLeft)
+{
+    for (int at = 1;; at++) {
+        ncclResult_t rc;
+        std::string said;
+
+        fake_end();
+        verbs = fake_machine();
+        fake.atomic_cap = at % 2;
+        fake.fail_at = at;
+        swl_call_begin("test", 0);
+        rc = open_both(false);
+        if (rc == ncclSuccess)
+            rc = wire[0]->ops->to_error(wire[0], qp[0]);
+        for (int n = 0; n < 2 && rc == ncclSuccess; n++)
+            rc = wire[n]->ops->reset(wire[n], qp[n]);
+        if (rc == ncclSuccess)
+            rc = connect_both();
+        if (rc == ncclSuccess)
+            rc = wire[0]->ops->dereg_mr(wire[0], &region[0]);
+        for (struct swl_wire *&w : wire) {
+            const ncclResult_t ended = w ? w->ops->close(w) : ncclSuccess;
+
+            rc = rc != ncclSuccess ? rc : ended;
+            w = nullptr;
+        }
+        said = swl_last_error();
+        swl_call_end();
+        EXPECT_TRUE(fake.alive.empty()) << "call " << at << ", " << fake.failed;
+        if (fake.failed.empty()) {
+            EXPECT_EQ(rc, ncclSuccess) << said;
+            EXPECT_GT(at, 30) << "calls of a whole life";
+            if (at % 2 == 1)
+                break;
+            continue;
+        }
+        EXPECT_NE(rc, ncclSuccess) << "call " << at << ", " << fake.failed;
+        EXPECT_NE(said.find("fake0"), std::string::npos) << fake.failed << ": " << said;
+    }
+}
+
+} // namespace
