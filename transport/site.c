@@ -76,7 +76,7 @@ static int compare_names(const char *a, const char *b)
     return *a ? 1 : *b ? -1 : 0;
 }
 
-/* Keeps the first `most` in order. */
+/* Keeps the first `most` in order. The name fits. */
 static void insert(char (*names)[SWL_SITE_NAME], uint32_t most, uint32_t n, const char *name)
 {
     uint32_t at = n < most ? n : most;
@@ -87,7 +87,7 @@ static void insert(char (*names)[SWL_SITE_NAME], uint32_t most, uint32_t n, cons
         at--;
     }
     if (at < most)
-        snprintf(names[at], SWL_SITE_NAME, "%s", name);
+        memcpy(names[at], name, strlen(name) + 1);
 }
 
 uint32_t swl_site_list(const char *root, const char *path, char (*names)[SWL_SITE_NAME],
