@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/fault.h"
+#include "transport/rdma.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +46,8 @@ static ncclResult_t refuse_failed(struct ncclEpGroup *group)
         swl_alarm_text(group->alarm.heard, group->info.rank, text, sizeof(text));
     else
         snprintf(text, sizeof(text), "an earlier operation failed");
-    return swl_fail(ncclSystemError, "%s; the group refuses work until ncclEpErrorClear", text);
+    return swl_fail(ncclSystemError, "%s%s%s; the group refuses work until ncclEpErrorClear", text,
+                    group->rdma ? "; network " : "", group->rdma ? swl_rdma_name(group->rdma) : "");
 }
 
 ncclResult_t swl_async_gate(struct ncclEpGroup *group)

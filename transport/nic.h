@@ -65,7 +65,8 @@ struct swl_nic_config {
 };
 
 struct swl_nic_caps {
-    const char *name; /* "soft", "devx", ... */
+    const char *name;   /* "soft", "devx", ... */
+    const char *device; /* of hardware, with the NIC's lifetime; NULL = none or unknown */
     uint32_t max_depth;
     uint32_t max_qps;
     uint32_t gpu_blocks; /* blocks the NIC needs in the grid of every calling kernel */

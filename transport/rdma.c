@@ -14,6 +14,7 @@
 #include "transport/soft/soft.h"
 #include "transport/wqe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ struct swl_rdma {
     struct swl_nic_region signal, payload, alarm;
     bool has_signal, has_payload, has_alarm;
     struct swl_rdma_view view;
-    char name[16];
+    char name[96];
 };
 
 /* First exchange. */
@@ -132,14 +133,15 @@ static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_co
 /* Everything that needs no peer. */
 static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    struct swl_nic_caps caps;
+    struct swl_nic_caps caps = {0};
 
     SWL_TRY(check(c));
     if (c->nlinks == 0)
         return ncclSuccess;
     SWL_TRY(open_nic(r, c));
     r->nic->ops->caps(r->nic, &caps);
-    strncpy(r->name, caps.name, sizeof(r->name) - 1);
+    snprintf(r->name, sizeof(r->name), "%s%s%s", caps.name, caps.device ? " on " : "",
+             caps.device ? caps.device : "");
     r->view.nic_blocks = caps.gpu_blocks;
     r->view.nic = caps.gpu_port;
     SWL_TRY(register_memory(r, c));

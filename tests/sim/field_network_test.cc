@@ -14,6 +14,7 @@ class FieldNetwork : public ::testing::Test
     {
         unsetenv("SWIMLANE_TRANSPORT");
         unsetenv("SWIMLANE_SOFT_EXECUTOR");
+        unsetenv("SWIMLANE_SOFT_FAULTS");
         unsetenv("NCCL_EP_TOKENS_PER_CHUNK");
     }
 };
@@ -40,6 +41,21 @@ TEST_F(FieldNetwork, F03_EveryExecutorOfTheNicGivesTheSameBytes)
         SCOPED_TRACE(executor);
         setenv("SWIMLANE_SOFT_EXECUTOR", executor, 1);
         EXPECT_BENCH(line(2, 1, "--tokens 32 --hidden 128"));
+    }
+}
+
+TEST_F(FieldNetwork, F03_DeadDoorbellIsReportedWithNetworkAndPeer)
+{
+    for (const char *executor : {"engine", "blocks"}) {
+        SCOPED_TRACE(executor);
+        setenv("SWIMLANE_SOFT_EXECUTOR", executor, 1);
+        setenv("SWIMLANE_SOFT_FAULTS", "rank1:drop=0+", 1);
+        ::testing::internal::CaptureStderr();
+        EXPECT_FALSE(ep_bench(line(2, 1, "--tokens 32 --hidden 128 --timeout-ms 20")));
+        const std::string text = ::testing::internal::GetCapturedStderr();
+
+        for (const char *words : {"rank 0 ", "rank 1 has not", "network soft", "limit 20 ms"})
+            EXPECT_NE(text.find(words), std::string::npos) << text;
     }
 }
 

@@ -26,6 +26,11 @@ struct wait_at here(uint32_t channel)
     return {SWL_FAULT_QUEUE, SWL_WARP_NONE, channel, 1};
 }
 
+uint64_t record_of(uint32_t poster, uint32_t i)
+{
+    return static_cast<uint64_t>(poster + 1) << 32 | (i + 1);
+}
+
 // ---- one warp ----
 
 // Rounds of three WRITEs and an add, no ring but those of a full queue; the last ring is the flush's.
@@ -89,6 +94,67 @@ void never_rung(nic_world &w)
     EXPECT_EQ(*w.rank[1].word(0), 100u);
 }
 
+// As many puts as the job says, more than the queue has entries, and one signal behind them.
+void put_and_signal(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
+    struct swl_qp *qp = &me.qps[0];
+    bool ok = true;
+
+    if (lane_id() != 0)
+        return;
+    for (uint32_t i = 0; ok && i < j->each; i++)
+        ok = qp_write(qp, &me.watch, here(0), me.data(8ull * i), me.payload.lkey,
+                      peer.data_at(8ull * i), peer.payload.rkey, 8);
+    ok = ok && qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
+    if (ok)
+        qp_ring(qp);
+    if (!ok || !qp_flush(qp, &me.watch, here(0)))
+        failed();
+}
+
+// The signal covers every put before it.
+void await_signal(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[1];
+
+    if (lane_id() != 0)
+        return;
+    while (read_from_nic(me.word(0)) == 0)
+        if (!wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, 1, 0,
+                        SWL_PAUSE("test: signal", 0, 0))) {
+            failed();
+            return;
+        }
+    for (uint32_t i = 0; i < j->each; i++) {
+        uint64_t value;
+
+        memcpy(&value, me.data(8ull * i), 8);
+        if (value != record_of(0, i))
+            failed();
+    }
+}
+
+void more_than_fit(nic_world &w)
+{
+    const job j = {&w, 1, 1000, 0, 1};
+
+    failures = 0;
+    for (uint32_t i = 0; i < j.each; i++) {
+        const uint64_t record = record_of(0, i);
+
+        memcpy(w.rank[0].data(8ull * i), &record, 8);
+    }
+    nic_grids(j, put_and_signal, await_signal);
+    EXPECT_EQ(failures, 0u);
+    EXPECT_EQ(*w.rank[1].word(0), 1u);
+    EXPECT_EQ(w.rank[0].qps[0].done, w.options.first_index + j.each + 1);
+    nic_expect_count(w, &swl_soft_stats::entries, j.each + 1ull); // each once
+    nic_expect_count(w, &swl_soft_stats::completions, j.each + 1ull);
+}
+
 // Posting tells nobody: nothing arrives before a ring.
 void post_only(const void *arg)
 {
@@ -128,11 +194,6 @@ void ring_later(nic_world &w)
 }
 
 // ---- many lanes ----
-
-uint64_t record_of(uint32_t poster, uint32_t i)
-{
-    return static_cast<uint64_t>(poster + 1) << 32 | (i + 1);
-}
 
 // qp_shared_write with time between its steps, in which others may overtake.
 bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_t poster)
@@ -310,6 +371,18 @@ TEST(Qp, FullQueueIsRungByThePoster)
     o.depth = 4;
     for (uint64_t seed = 0; seed < 4; seed++)
         nic_run_all(seed, o, never_rung);
+}
+
+TEST(Qp, F08_MorePutsThanEntriesOfTheQueue)
+{
+    for (uint32_t depth : {4u, 256u})
+        for (uint64_t seed = 0; seed < 2; seed++) {
+            nic_options o;
+
+            SCOPED_TRACE(depth);
+            o.depth = depth;
+            nic_run_all(seed, o, more_than_fit);
+        }
 }
 
 TEST(Qp, NothingIsSentBeforeTheRing)

@@ -255,6 +255,7 @@ static void devx_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
 
     memset(caps_p, 0, sizeof(*caps_p));
     caps_p->name = "devx";
+    caps_p->device = nic->port.name;
     caps_p->max_depth = log_depth < 15 ? 1u << log_depth : SWL_WQE_DEPTH_MAX;
     caps_p->max_qps = QPS_MAX;
     caps_p->max_region_bytes = UINT64_MAX;
