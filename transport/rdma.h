@@ -63,7 +63,8 @@ const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
 /* Bytes of device memory that the NIC holds. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
-const char *swl_rdma_name(const struct swl_rdma *rdma); /* "soft", "devx on mlx5_0", ... or "none" */
+/* "soft", "devx on mlx5_0", ... or "none" */
+const char *swl_rdma_name(const struct swl_rdma *rdma);
 
 #ifdef __cplusplus
 }
