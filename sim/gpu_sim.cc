@@ -1,13 +1,11 @@
-/* gpu_sim.cc: src/gpu.h on the emulator. See runtime.h for streams, simt_heap.h for memory. */
+/* gpu_sim.cc: src/gpu.h on the emulator. See runtime.h for streams, simt_heap.h for
+ * memory, gpu_share.cc for what ranks share. */
 #include "src/gpu.h"
 
 #include "sim/runtime.h"
 #include "sim/simt_heap.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 using namespace swl_sim;
 
@@ -20,66 +18,6 @@ namespace
 
 /* Every kernel counts as one with 128 registers, of which an SM has 65536. */
 const int max_threads_of_block = 512, max_threads_of_sm = 512, max_blocks_of_sm = 32;
-
-/* What a share means, on the wire between ranks. */
-struct share_text {
-    uint64_t magic, process;
-    void *ptr;
-    uint64_t bytes;
-};
-static_assert(sizeof(share_text) <= sizeof(swl_gpu_share), "a share travels in 64 bytes");
-const uint64_t share_magic = 0x657261687361646dull;
-
-/* Another process (also one made by fork) gets another value. */
-uint64_t process_token()
-{
-    static std::atomic<uint64_t> token{0};
-    uint64_t pid = (uint64_t)getpid(), now = token.load(std::memory_order_relaxed);
-
-    if (now >> 40 != (pid & 0xffffff)) {
-        timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        now = pid << 40 | ((uint64_t)t.tv_nsec << 8 & 0xffffffff00ull) | 1;
-        token.store(now, std::memory_order_relaxed);
-    }
-    return now;
-}
-
-/* Memory of `kind` that other ranks map, and its share. */
-cudaError_t make_shared(simt_heap_kind kind, void **ptr_p, size_t bytes,
-                        struct swl_gpu_share *share_p)
-{
-    if (!ptr_p || !share_p || bytes == 0)
-        return note(cudaErrorInvalidValue);
-    if (self()->captures > 0)
-        return note(cudaErrorStreamCaptureUnsupported);
-    void *made = simt_heap_alloc(kind, current_device(), bytes);
-    if (!made)
-        return note(cudaErrorMemoryAllocation);
-    share_text text = {share_magic, process_token(), made, bytes};
-    memset(share_p, 0, sizeof(*share_p));
-    memcpy(share_p->bytes, &text, sizeof(text));
-    *ptr_p = made;
-    return cudaSuccess;
-}
-
-cudaError_t map_shared(const struct swl_gpu_share *share, void **ptr_p, uint64_t *bytes_p)
-{
-    share_text text;
-
-    if (!share || !ptr_p)
-        return note(cudaErrorInvalidValue);
-    memcpy(&text, share->bytes, sizeof(text));
-    if (text.magic != share_magic)
-        return note(cudaErrorInvalidValue);
-    if (text.process != process_token())
-        return note(cudaErrorNotSupported);
-    if (!simt_heap_map(text.ptr, text.bytes))
-        return note(cudaErrorInvalidValue);
-    *ptr_p = text.ptr;
-    *bytes_p = text.bytes;
-    return cudaSuccess;
-}
 
 /* Blocks of this shape that fit on one SM together. */
 int blocks_of_sm(const swl_gpu_grid &g)
@@ -232,87 +170,6 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
         *place_p = block.kind == SIMT_HEAP_HOST ? SWL_GPU_PLACE_HOST : SWL_GPU_PLACE_DEVICE;
     *base_p = reinterpret_cast<void *>(block.base);
     *bytes_p = block.bytes;
-    return cudaSuccess;
-}
-
-cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_share *share_p)
-{
-    return make_shared(SIMT_HEAP_SHARED, ptr_p, bytes, share_p);
-}
-
-cudaError_t swl_gpu_shared_free(void *ptr)
-{
-    if (!ptr)
-        return cudaSuccess;
-    return note(simt_heap_free(SIMT_HEAP_SHARED, ptr) ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-const char *swl_gpu_shared_how(const struct swl_gpu_share *)
-{
-    return "memory of one process";
-}
-
-cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
-{
-    uint64_t bytes;
-
-    return map_shared(share, ptr_p, &bytes);
-}
-
-cudaError_t swl_gpu_shared_unmap(void *ptr)
-{
-    if (!ptr)
-        return cudaSuccess;
-    return note(simt_heap_unmap(ptr) ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-cudaError_t swl_gpu_page_create(struct swl_gpu_page *page, size_t bytes,
-                                struct swl_gpu_share *share_p)
-{
-    cudaError_t error = make_shared(SIMT_HEAP_HOST, &page->ptr, bytes, share_p);
-
-    if (error == cudaSuccess) {
-        page->bytes = bytes;
-        page->id = 1;
-        page->fd = -1;
-    }
-    return error;
-}
-
-cudaError_t swl_gpu_page_join(struct swl_gpu_page *page, const struct swl_gpu_share *share)
-{
-    uint64_t bytes = 0;
-    cudaError_t error = map_shared(share, &page->ptr, &bytes);
-
-    if (error == cudaSuccess) {
-        page->bytes = bytes;
-        page->id = 0;
-        page->fd = -1;
-    }
-    return error;
-}
-
-cudaError_t swl_gpu_page_close(struct swl_gpu_page *page)
-{
-    bool known = true;
-
-    if (page->ptr)
-        known = page->id ? simt_heap_free(SIMT_HEAP_HOST, page->ptr) : simt_heap_unmap(page->ptr);
-    page->ptr = nullptr;
-    return note(known ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-cudaError_t swl_gpu_shared_find(const void *ptr, struct swl_gpu_share *share_p, uint64_t *offset_p)
-{
-    simt_heap_block block = {};
-
-    if (!simt_heap_find(ptr, &block) || block.kind != SIMT_HEAP_SHARED)
-        return cudaErrorInvalidValue;
-    share_text text = {share_magic, process_token(), reinterpret_cast<void *>(block.base),
-                       block.bytes};
-    memset(share_p, 0, sizeof(*share_p));
-    memcpy(share_p->bytes, &text, sizeof(text));
-    *offset_p = reinterpret_cast<uintptr_t>(ptr) - block.base;
     return cudaSuccess;
 }
 

@@ -37,6 +37,8 @@ struct thread_state {
 };
 thread_state *self();
 int current_device();
+/* Number of this address space; another process, also one made by fork, has another. */
+uint64_t process_token();
 
 /* A host fiber stands for a process: it has legacy streams of its own and waits for its own streams
  * when it synchronises a device. OS threads share theirs (context 0). */

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 namespace
 {
@@ -78,9 +79,10 @@ void unmap_pages(uintptr_t base, size_t bytes)
     munmap((void *)(base - guard_bytes), reserved_bytes(bytes) + 2 * guard_bytes);
 }
 
-/* Pages that are zero until touched, on a granule, between guard pages. */
-void *map_pages(size_t bytes)
+/* Pages that are zero until touched, on a granule, between guard pages; of a file unless fd is -1. */
+void *map_pages(size_t bytes, int fd)
 {
+    const int read_write = PROT_READ | PROT_WRITE;
     size_t span = reserved_bytes(bytes) + SIMT_HEAP_GRANULE + 2 * guard_bytes;
     void *at = mmap(nullptr, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -94,7 +96,9 @@ void *map_pages(size_t bytes)
         munmap(at, base - guard_bytes - first);
     if (end < first + span)
         munmap((void *)end, first + span - end);
-    if (mprotect((void *)base, reserved_bytes(bytes), PROT_READ | PROT_WRITE) == 0)
+    if (fd < 0 ? mprotect((void *)base, reserved_bytes(bytes), read_write) == 0
+               : mmap((void *)base, reserved_bytes(bytes), read_write, MAP_SHARED | MAP_FIXED, fd,
+                      0) != MAP_FAILED)
         return (void *)base;
     unmap_pages(base, bytes);
     return nullptr;
@@ -105,7 +109,7 @@ void *take_memory(simt_heap_kind kind, size_t bytes)
     void *ptr = nullptr;
 
     if (in_own_pages(kind, bytes)) {
-        ptr = map_pages(bytes);
+        ptr = map_pages(bytes, -1);
         if (ptr && kind == SIMT_HEAP_DEVICE) {
             madvise(ptr, bytes, MADV_POPULATE_WRITE); /* in one go; if that fails, page by page */
             memset(ptr, poison, bytes);
@@ -121,7 +125,9 @@ void *take_memory(simt_heap_kind kind, size_t bytes)
 void give_memory(const simt_heap_block *block)
 {
     simt_forget_memory((void *)block->base, block->bytes);
-    if (in_own_pages(block->kind, block->bytes)) {
+    if (block->fd >= 0)
+        close(block->fd);
+    if (block->file || in_own_pages(block->kind, block->bytes)) {
         unmap_pages(block->base, block->bytes); /* late accesses are found by the hardware */
         return;
     }
@@ -154,6 +160,20 @@ void insert(const simt_heap_block *block)
     nblocks++;
 }
 
+/* The start of the block, or NULL: there is no room in the table, and its memory is given back. */
+void *list(const simt_heap_block &block)
+{
+    {
+        guard hold;
+        if (nblocks < max_blocks) {
+            insert(&block);
+            return (void *)block.base;
+        }
+    }
+    give_memory(&block);
+    return nullptr;
+}
+
 } // namespace
 
 void *simt_heap_alloc(enum simt_heap_kind kind, int device, size_t bytes)
@@ -161,18 +181,34 @@ void *simt_heap_alloc(enum simt_heap_kind kind, int device, size_t bytes)
     if (bytes > (size_t)1 << 46)
         return nullptr;
     void *ptr = take_memory(kind, bytes);
-    if (!ptr)
+    return ptr ? list({(uintptr_t)ptr, bytes, kind, device, 0, false, false, -1}) : nullptr;
+}
+
+void *simt_heap_alloc_file(enum simt_heap_kind kind, int device, size_t bytes)
+{
+    int fd = bytes > (size_t)1 << 46 ? -1 : memfd_create("swimlane-sim", MFD_CLOEXEC);
+    void *ptr = nullptr;
+
+    if (fd < 0)
         return nullptr;
-    simt_heap_block block = {(uintptr_t)ptr, bytes, kind, device, 0, false};
-    {
-        guard hold;
-        if (nblocks < max_blocks) {
-            insert(&block);
-            return ptr;
-        }
-    }
-    give_memory(&block);
+    if (ftruncate(fd, (off_t)(simt_heap_file_end(bytes) + 4096)) == 0)
+        ptr = map_pages(bytes, fd);
+    if (ptr)
+        return list({(uintptr_t)ptr, bytes, kind, device, 0, false, true, fd});
+    close(fd);
     return nullptr;
+}
+
+void *simt_heap_import(enum simt_heap_kind kind, int fd, size_t bytes)
+{
+    void *ptr = map_pages(bytes, fd);
+
+    return ptr ? list({(uintptr_t)ptr, bytes, kind, -1, 1, true, true, -1}) : nullptr;
+}
+
+size_t simt_heap_file_end(size_t bytes)
+{
+    return reserved_bytes(bytes);
 }
 
 bool simt_heap_free(enum simt_heap_kind kind, void *ptr)
@@ -186,6 +222,9 @@ bool simt_heap_free(enum simt_heap_kind kind, void *ptr)
             return false;
         if (b->maps > 0) {
             b->released = true;
+            if (b->fd >= 0)
+                close(b->fd);
+            b->fd = -1;
             return true;
         }
         block = *b;

@@ -93,7 +93,10 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->channel_hint = c->nchannels;
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
-    facts->nic_blocks = swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks);
+    facts->nic_blocks =
+        swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks, false);
+    facts->nic_blocks_apart =
+        swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks, true);
     return read_block_threads(&facts->block_threads);
 }
 
@@ -190,12 +193,16 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
         .wire_fp32 = g->options.combine_fp32,
         .start_low = (uint32_t)g->options.start_position,
     };
+    bool apart = false;
 
     for (uint32_t r = 0; r < info->nranks; r++) {
         keys[r] = all[r].node_key;
         facts[r] = all[r].facts;
         networks[r] = all[r].network;
+        apart = apart || facts[r].process != facts[0].process;
     }
+    for (uint32_t r = 0; apart && r < info->nranks; r++)
+        facts[r].nic_blocks = facts[r].nic_blocks_apart;
     SWL_TRY(swl_topology_make(&g->topology, keys, info->nranks));
     SWL_TRY(swl_group_choose_network(g, networks));
     for (uint32_t r = 0; r < info->nranks && g->network != SWL_TRANSPORT_SOFT; r++)

@@ -38,7 +38,8 @@ struct swl_rank_facts {
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */
     uint32_t channel_hint, qp_hint, chunk_hint;
-    uint32_t nic_blocks; /* that run the rank's software NIC, if there are several nodes */
+    uint32_t nic_blocks;       /* that run the rank's software NIC, if there are several nodes */
+    uint32_t nic_blocks_apart; /* the same if ranks are in several processes */
 };
 
 /* What is equal on all ranks after the agreement. */

@@ -34,7 +34,7 @@ static const char *hint(cudaError_t error)
     case cudaErrorNotPermitted:
         return "fabric handles need an IMEX channel on both sides";
     default:
-        return "ranks of a node need peer access, and one process in the emulator";
+        return "ranks of a node need peer access; emulated ones on fibers are of one process";
     }
 }
 

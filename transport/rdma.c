@@ -52,9 +52,9 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks)
     return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks)
+uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks, bool apart)
 {
-    return driver == SWL_TRANSPORT_SOFT ? swl_soft_blocks(soft_executor, soft_blocks) : 0;
+    return driver == SWL_TRANSPORT_SOFT ? swl_soft_blocks(soft_executor, soft_blocks, apart) : 0;
 }
 
 static ncclResult_t check(const struct swl_rdma_config *c)

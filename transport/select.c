@@ -68,7 +68,8 @@ static uint64_t soft_host(const struct swl_nic_config *config)
 {
     struct swl_gpu_info info = {0};
 
-    if (swl_soft_executor(config->soft_executor) == SWL_SOFT_BLOCKS && !emulated())
+    if (config->soft_executor == SWL_SOFT_AUTO ||
+        swl_soft_executor(config->soft_executor) == SWL_SOFT_BLOCKS)
         return swl_site_host(config->near ? config->near->root : NULL);
     return swl_gpu_info(config->device, &info) == cudaSuccess ? info.process : 0;
 }

@@ -45,7 +45,7 @@ OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked
 OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "Accepted; for the net plugin, which is missing in this version.")
 OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each software NIC, e.g. 400:3. Unset: no link model.")
 OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of the software NIC, grammar in docs/testing.md.")
-OPT(soft_executor, "SWIMLANE_SOFT_EXECUTOR", NULL, executor, 0, 0, 0, "", "Who runs the software NIC: auto, blocks (of the calling kernels), thread (of the process) or engine (emulator). auto: engine in the emulator, else blocks.")
+OPT(soft_executor, "SWIMLANE_SOFT_EXECUTOR", NULL, executor, 0, 0, 0, "", "Who runs the software NIC: auto, blocks (of the calling kernels), thread (of the process) or engine (emulator). auto: engine in the emulator when all ranks are in one process, else blocks.")
 OPT(soft_blocks, "SWIMLANE_SOFT_BLOCKS", NULL, u32, 0, 1, 64, "SMs", "Blocks that run the software NIC, added to every kernel of a group of several nodes; 4, in the emulator 1.")
 OPT(combine_fp32, "SWIMLANE_COMBINE_WIRE", NULL, wire, 0, 0, 0, "", "payload (default) or fp32: type of partial sums between nodes. Equal on all ranks.")
 OPT(trace, "SWIMLANE_TRACE", NULL, text, 0, 0, 0, "", "Accepted; for a timeline of the warp roles, which is missing in this version.")

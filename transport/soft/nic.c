@@ -73,9 +73,9 @@ static uint64_t layout(struct soft_nic *nic, uintptr_t base)
     return at;
 }
 
-uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks)
+uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks, bool apart)
 {
-    if (swl_soft_executor(executor) != SWL_SOFT_BLOCKS)
+    if (swl_soft_executor(executor) != SWL_SOFT_BLOCKS && !(apart && executor == SWL_SOFT_AUTO))
         return 0;
     if (blocks)
         return blocks;
@@ -226,9 +226,18 @@ undo_nic:
     return NULL;
 }
 
+/* Whoever wants no particular one and has blocks for the NIC counts on them. */
+static uint32_t soft_executor(const struct swl_nic_config *config)
+{
+    const uint32_t wish = config->soft_executor;
+
+    return wish == SWL_SOFT_AUTO && config->gpu_blocks ? (uint32_t)SWL_SOFT_BLOCKS
+                                                       : swl_soft_executor(wish);
+}
+
 static ncclResult_t soft_check(const struct swl_nic_config *config)
 {
-    const uint32_t executor = swl_soft_executor(config->soft_executor);
+    const uint32_t executor = soft_executor(config);
     const char *missing = swl_soft_executor_missing(executor);
 
     if (missing)
@@ -255,7 +264,7 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     ncclResult_t rc;
 
     SWL_TRY(soft_check(config));
-    nic = soft_alloc(nqps, config->depth, swl_soft_executor(config->soft_executor));
+    nic = soft_alloc(nqps, config->depth, soft_executor(config));
     if (nic == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
                         config->rank, nqps, config->depth);

@@ -1,8 +1,8 @@
 /* soft.h: the software NIC: its table of operations and what tests may do to it.
  *
  * Layer: transport. All software NICs of a process know each other by a number in a process-wide
- * table, so that one rank's NIC writes directly into the memory of another's. A peer in another
- * process is refused. Grammar of faults: docs/testing.md. */
+ * table, so that one rank's NIC writes directly into the memory of another's. Those that blocks of
+ * kernels run also write into what peers in other processes share. Grammar of faults: docs/testing.md. */
 #ifndef SWL_SOFT_H
 #define SWL_SOFT_H
 
@@ -17,8 +17,9 @@ extern "C" {
 
 const struct swl_nic_ops *swl_soft_ops(void);
 
-/* Blocks of every calling kernel that run a NIC, by SWIMLANE_SOFT_EXECUTOR and _BLOCKS; 0: none do. */
-uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks);
+/* Blocks of every calling kernel that run a NIC, by SWIMLANE_SOFT_EXECUTOR and _BLOCKS; 0: none do.
+ * apart: ranks are in several processes, which "auto" connects by blocks everywhere. */
+uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks, bool apart);
 
 #define SWL_SOFT_ALL_RANKS 0xffffffffu
 
