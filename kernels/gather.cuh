@@ -187,7 +187,8 @@ SWL_DEV void gather_ask(struct gather_pipe *p, uint32_t from)
 template <class Source>
 SWL_DEV bool gather_prepare(struct gather_pipe *p, Source *source, bool asks)
 {
-    const uint32_t ahead = asks ? swl_min_u32(p->nlists, p->ga.g->shape.fetch_slots) : p->nlists;
+    const uint32_t lists = swl_min_u32(p->nlists, source_ahead(source));
+    const uint32_t ahead = asks ? swl_min_u32(lists, p->ga.g->shape.fetch_slots) : lists;
     const uint32_t before = p->prepared;
     int got = 1;
 
@@ -207,10 +208,10 @@ SWL_DEV bool gather_prepare(struct gather_pipe *p, Source *source, bool asks)
     return got >= 0;
 }
 
-/* A source of tokens defines: source_prepare(s, p, most, idle): write the lists of the next tokens, at
- * most `most`: how many, 0 = none now, or no more at all (if `idle`, only the latter: then it waits),
- * -1 = given up; source_finish(s, list): the sum is stored and all terms are read. Both are called by all
- * lanes, the latter after a warp_sync. A template, since the two users differ only in these. */
+/* A source of tokens defines: source_ahead(s): how many may be listed at a time; source_prepare(s, p, most,
+ * idle): write the lists of the next tokens, at most `most`: how many, 0 = none now, or no more at all (if
+ * `idle`, only the latter: then it waits), -1 = given up; source_finish(s, list): the sum is stored and all
+ * terms are read. All lanes call them, the last one after a warp_sync. A template, since the two users differ only in these. */
 template <class Source> SWL_DEV bool gather_run(struct gather_pipe *p, Source *source)
 {
     const bool asks = fetch_needed(&p->ga);

@@ -1,6 +1,6 @@
 /* ht_combine_source.cuh: odd SM, what the source of the tokens does. Layer: kernels.
  *
- * ht_combine_request (one warp): tell the gateways which rows to add, in the order of the lists.
+ * ht_combine_request (few warps): tell the gateways which rows to add, in the order of the lists.
  * Reads:    handle                          Writes: slots of its own request rings
  * Waits:    request_credit                  Signals: window bits -> ht_combine_source_coord
  * Progress: never waits for partial sums
@@ -300,6 +300,11 @@ struct sum_source { /* of tokens, gather.cuh */
     uint32_t width; /* of a token in a batch */
     uint32_t token, step, left;
 };
+
+SWL_DEV uint32_t source_ahead(const struct sum_source *)
+{
+    return ~0u; /* as many as there are lists for */
+}
 
 SWL_DEV int source_prepare(struct sum_source *s, struct gather_pipe *p, uint32_t most, bool)
 {

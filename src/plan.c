@@ -22,12 +22,12 @@ static const struct swl_roles dispatch_node = {
     .count = {[SWL_D_WRITE] = {8, 8}, [SWL_D_RECEIVE] = {4, 4}},
 };
 static const struct swl_roles combine_nodes = {
-    .count = {[SWL_C_REQUEST] = {1, 0},
+    .count = {[SWL_C_REQUEST] = {3, 0},
               [SWL_C_SOURCE_COORD] = {1, 0},
-              [SWL_C_SUM] = {7, 3},
+              [SWL_C_SUM] = {6, 4},
               [SWL_C_GATEWAY] = {0, 5},
               [SWL_C_GATEWAY_COORD] = {0, 1},
-              [SWL_C_SERVE] = {3, 3}},
+              [SWL_C_SERVE] = {2, 2}},
 };
 static const struct swl_roles combine_node = {
     .count = {[SWL_C_SUM] = {14, 14}, [SWL_C_SERVE] = {2, 2}},
@@ -177,10 +177,11 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
     return ncclSuccess;
 }
 
-/* Slots of network rings and chunks, powers of two: 32 and 8, less with many nodes or huge rows. */
+/* Slots of network rings and chunks, powers of two. A slot is free again two trips and several queues
+ * after it was sent, so that a few nodes need 64 to keep the wire busy; many nodes have many rings. */
 static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
 {
-    s->ring_slots = s->nnodes > 16 ? 16 : 32;
+    s->ring_slots = s->nnodes > 16 ? 16 : s->nnodes > 4 ? 32 : 64;
     s->chunk_slots = 8;
     if (chunk_hint != 0) {
         s->chunk_slots = SWL_RING_SLOTS_MAX / 2;

@@ -24,7 +24,7 @@ extern "C" {
 #define SWL_ROUTE_WARPS         8u
 #define SWL_ROUTE_TOKENS        16u /* of a full batch, for each warp */
 #define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
-#define SWL_NETWORK_RING_BYTES  (UINT64_C(512) << 10) /* aim for one ring, more for huge rows */
+#define SWL_NETWORK_RING_BYTES  (UINT64_C(1) << 20) /* aim for one ring, more for huge rows */
 #define SWL_LINK_RING_BYTES     (UINT64_C(256) << 10)
 #define SWL_LINK_RINGS_BYTES    (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
 

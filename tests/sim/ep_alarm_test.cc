@@ -124,7 +124,7 @@ TEST(EpAlarm, FollowsWithheldCredit)
             r.begin(NO_CREDIT);
             expect_comm_works(rank);
             began = swl_gpu_now_ns();
-            for (int i = 0; i < 12 && r.bits() == 0; i++) {
+            for (int i = 0; i < 30 && r.bits() == 0; i++) { /* a ring has up to 64 slots */
                 EXPECT_EQ(r.dispatch(), ncclSuccess) << swimlaneLastError();
                 r.sync();
             }

@@ -124,11 +124,11 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.shape().nchannels, 8u);
     EXPECT_EQ(j.shape().nrings, 8u);
-    EXPECT_EQ(j.shape().ring_slots, 32u);
+    EXPECT_EQ(j.shape().ring_slots, 64u);
     EXPECT_EQ(j.shape().chunk_slots, 8u);
     EXPECT_EQ(j.shape().link_slots, 8u);
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
-    EXPECT_EQ(j.shape().ngatherers, 8u * 21);
+    EXPECT_EQ(j.shape().ngatherers, 8u * 19);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);
     EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
     EXPECT_EQ(j.plans[0].dispatch.threads, 384u);
@@ -283,9 +283,10 @@ TEST(Plan, HintsAreUpperBounds)
     j.facts[1].qp_hint = 3;
     j.facts[0].qp_hint = 100;
     j.facts[0].chunk_hint = 64;
+    j.config.max_token_bytes = 28672;
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.shape().nrings, 3u);
-    EXPECT_EQ(j.shape().ring_slots, 32u); // 64 slots of 14 KiB would be too large a ring
+    EXPECT_EQ(j.shape().ring_slots, 32u); // 64 slots of 28 KiB would be too large a ring
     EXPECT_EQ(j.shape().chunk_slots, 16u);
     j.config.max_token_bytes = 1024;
     ASSERT_EQ(j.make(), ncclSuccess);

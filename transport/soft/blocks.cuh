@@ -1,7 +1,7 @@
 /* blocks.cuh: executor of a rank's software NIC on blocks of the calling kernel.
  *
  * Layer: transport/soft, above core.cuh; kernels/nic.cuh calls it. Owns nothing: a queue pair's state
- * lies in device memory and goes on in the next kernel. A block has one or two teams of warps; team
+ * lies in device memory and goes on in the next kernel. A block has one to four teams of warps; team
  * t of n serves queue pairs t, t + n … alone. Its first warp leads: it looks at doorbells, fetches and
  * checks up to 32 entries at once, one a lane, and posts the WRITEs on the board; all warps of the team
  * place them; then the leader executes adds and READs whose time has come, in order, and completes.
@@ -19,6 +19,9 @@
 
 #define NIC_ALONE_BYTES 4096u /* the leader places batches up to this size without its team */
 #define NIC_HEADER      64u   /* bytes of a message on the wire beside its payload */
+/* Teams take the wire toward a peer in another order than their own one. Idle time on it counts as lost
+ * when it is this old, so that it may be used by who comes later to ask for it. */
+#define NIC_SLACK_NS 50000u
 
 /* Messages on their way: time on the wire up to and with each lane's; of lane 0: when the first bit
  * arrives, and when the wire to the peer is free. */
@@ -73,7 +76,7 @@ SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_
                 swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
         f.first_ns += t->latency_ns;
         if (rate)
-            f.taken_ns = nic_take_wire(&qp->far_live->ingress_ns, f.first_ns, total);
+            f.taken_ns = nic_take_wire(&qp->far_live->ingress_ns, f.first_ns - NIC_SLACK_NS, total);
     }
     return f;
 }

@@ -14,7 +14,8 @@
 #define SOFT_FN SWL_DEV
 #include "transport/soft/core.cuh"
 
-#define NIC_TEAMS      2u    /* of a block with enough warps */
+#define NIC_TEAMS      4u    /* of a block with enough warps and queue pairs */
+#define NIC_TEAMS_FEW  2u    /* the same where there would be teams without queue pairs */
 #define NIC_ROOM_BYTES 1408u /* least shared memory of a team */
 #define NIC_KEPT       16u   /* queue pairs in shared memory, at most */
 #define NIC_KNOWN      4u    /* regions of one peer and of the own NIC, power of two */
@@ -89,7 +90,10 @@ SWL_DEV struct nic_part nic_part_of(const struct soft_port *port, const struct n
     struct nic_part p = {};
     uint32_t bytes;
 
-    p.teams = all >= 2 * NIC_TEAMS ? NIC_TEAMS : 1;
+    /* looking and fetching is waiting, which more teams do beside each other; few have more warps each */
+    p.teams = nqps > NIC_TEAMS_FEW * grid->blocks ? NIC_TEAMS : NIC_TEAMS_FEW;
+    if (all < 2 * p.teams)
+        p.teams = 1;
     p.warps = all / p.teams;
     p.mine = static_cast<uint32_t>(warp_id()) / p.warps;
     p.warp = static_cast<uint32_t>(warp_id()) % p.warps;
