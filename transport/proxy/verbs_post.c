@@ -48,7 +48,7 @@ static int post_send(const struct verbs_queue *q, struct verbs_send_wr *first)
     return q->qp->context->post_send(q->qp, first, &bad);
 }
 
-int verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot)
+int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot)
 {
     struct verbs_sge sge = {(uintptr_t)&q->mailbox->messages[slot], sizeof(struct verbs_message),
                             q->mailbox_mr->lkey};
@@ -125,8 +125,8 @@ static void post_some(struct verbs_wire *w, struct verbs_queue *q,
         fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a request");
 }
 
-uint32_t verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
-                    uint32_t n)
+uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
+                        uint32_t n)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
@@ -194,7 +194,7 @@ static void receive(struct verbs_wire *w, struct verbs_queue *q, const struct ve
         q->applied |= syndrome;
     else
         q->applied += 1 << 8;
-    if (verbs_post_receive(w, q, slot) != 0)
+    if (swl_verbs_post_receive(w, q, slot) != 0)
         fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a receive");
 }
 
@@ -299,7 +299,7 @@ static bool next_done(struct verbs_wire *w, uint32_t i, struct swl_wire_done *do
 }
 
 /* Queue pairs take turns, one completion each. */
-uint32_t verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n)
+uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n)
 {
     struct verbs_wire *w = verbs_of(wire);
     const uint32_t nqps = __atomic_load_n(&w->nqps, __ATOMIC_ACQUIRE);
@@ -356,7 +356,7 @@ static void take_events(struct verbs_wire *w, uint32_t nqps)
 }
 
 /* True while the device has something to do: the server then stays awake. */
-bool verbs_progress(struct swl_wire *wire)
+bool swl_verbs_progress(struct swl_wire *wire)
 {
     struct verbs_wire *w = verbs_of(wire);
 

@@ -50,7 +50,7 @@ static ncclResult_t close_objects(struct verbs_wire *w, struct verbs_queue *q)
     return rc;
 }
 
-ncclResult_t verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
+ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
 {
     ncclResult_t rc = close_objects(w, q), next;
     int error;
@@ -115,7 +115,7 @@ static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
     return open_objects(w, q);
 }
 
-ncclResult_t verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p)
+ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[w->nqps];
@@ -126,7 +126,7 @@ ncclResult_t verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p)
                         w->max_qps);
     rc = open_queue(w, q);
     if (rc != ncclSuccess) {
-        (void)verbs_queue_close(w, q);
+        (void)swl_verbs_queue_close(w, q);
         return rc;
     }
     (void)pthread_mutex_init(&q->lock, NULL);
@@ -163,7 +163,8 @@ static struct mlx5_end end_of(const struct verbs_wire *w, const struct verbs_que
     return e;
 }
 
-ncclResult_t verbs_address(struct swl_wire *wire, uint32_t qp, struct swl_wire_address *address_p)
+ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
+                               struct swl_wire_address *address_p)
 {
     const struct verbs_wire *w = verbs_of(wire);
     const struct verbs_queue *q = &w->queues[qp];
@@ -256,7 +257,7 @@ static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
     q->peer_applied = peer->applied;
     q->peer_applied_key = peer->applied_key;
     for (uint32_t i = 0; q->by_message && i < w->depth; i++) {
-        const int error = verbs_post_receive(w, q, i);
+        const int error = swl_verbs_post_receive(w, q, i);
 
         if (error)
             return refuse(w, "takes no receives", error);
@@ -265,7 +266,8 @@ static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
     return to_send(w, q, path);
 }
 
-ncclResult_t verbs_connect(struct swl_wire *wire, uint32_t qp, const struct swl_wire_address *peer)
+ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
+                               const struct swl_wire_address *peer)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
@@ -298,7 +300,7 @@ ncclResult_t verbs_connect(struct swl_wire *wire, uint32_t qp, const struct swl_
     return rc;
 }
 
-ncclResult_t verbs_to_error(struct swl_wire *wire, uint32_t qp)
+ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
@@ -315,7 +317,7 @@ ncclResult_t verbs_to_error(struct swl_wire *wire, uint32_t qp)
     return rc;
 }
 
-ncclResult_t verbs_reset(struct swl_wire *wire, uint32_t qp)
+ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];

@@ -88,7 +88,7 @@ static ncclResult_t close_all(struct verbs_wire *w)
     ncclResult_t rc = ncclSuccess, next;
 
     for (uint32_t i = 0; i < w->nqps; i++) {
-        next = verbs_queue_close(w, &w->queues[i]);
+        next = swl_verbs_queue_close(w, &w->queues[i]);
         rc = rc != ncclSuccess ? rc : next;
         (void)pthread_mutex_destroy(&w->queues[i].lock);
     }
@@ -286,9 +286,10 @@ static ncclResult_t verbs_dereg_mr(struct swl_wire *wire, const struct swl_nic_r
 #define VERBS_WIRE_OPS(its_name, its_open)                                                         \
     {                                                                                              \
         .name = (its_name), .open = (its_open), .close = verbs_close, .caps = verbs_caps,          \
-        .reg_mr = verbs_reg_mr, .dereg_mr = verbs_dereg_mr, .create_qp = verbs_create_qp,          \
-        .address = verbs_address, .connect = verbs_connect, .to_error = verbs_to_error,            \
-        .reset = verbs_reset, .post = verbs_post, .poll = verbs_poll, .progress = verbs_progress   \
+        .reg_mr = verbs_reg_mr, .dereg_mr = verbs_dereg_mr, .create_qp = swl_verbs_create_qp,      \
+        .address = swl_verbs_address, .connect = swl_verbs_connect,                                \
+        .to_error = swl_verbs_to_error, .reset = swl_verbs_reset, .post = swl_verbs_post,          \
+        .poll = swl_verbs_poll, .progress = swl_verbs_progress                                     \
     }
 
 static const struct swl_wire_ops wire_ops = VERBS_WIRE_OPS("verbs", open_any);

@@ -94,21 +94,23 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
                                  const struct swl_verbs *verbs, bool messages);
 
 /* verbs_queue.c */
-ncclResult_t verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p);
-ncclResult_t verbs_address(struct swl_wire *wire, uint32_t qp, struct swl_wire_address *address_p);
-ncclResult_t verbs_connect(struct swl_wire *wire, uint32_t qp, const struct swl_wire_address *peer);
-ncclResult_t verbs_to_error(struct swl_wire *wire, uint32_t qp);
-ncclResult_t verbs_reset(struct swl_wire *wire, uint32_t qp);
+ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p);
+ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
+                               struct swl_wire_address *address_p);
+ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
+                               const struct swl_wire_address *peer);
+ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp);
+ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp);
 /* Give back what the queue pair holds; the first failure is reported. */
-ncclResult_t verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q);
+ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q);
 
 /* verbs_post.c */
-uint32_t verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
-                    uint32_t n);
-uint32_t verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
-bool verbs_progress(struct swl_wire *wire);
+uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
+                        uint32_t n);
+uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
+bool swl_verbs_progress(struct swl_wire *wire);
 /* 0 or an errno. */
-int verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot);
+int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot);
 
 static inline struct verbs_wire *verbs_of(struct swl_wire *wire)
 {

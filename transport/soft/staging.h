@@ -12,11 +12,13 @@
 
 #include <string.h>
 
+/* A thread of the process is between the two copies of an add. */
+inline uint32_t swl_soft_adding;
+
 namespace
 {
 
 const uint64_t staging_bytes = 4096;
-uint32_t adding; /* a thread is between the two copies of an add */
 
 struct helper {
     cudaStream_t stream;
@@ -99,7 +101,7 @@ struct thread_memory : host_words {
             return __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
         if (h->broken)
             return 0;
-        while (!__atomic_compare_exchange_n(&adding, &none, 1, false, __ATOMIC_ACQUIRE,
+        while (!__atomic_compare_exchange_n(&swl_soft_adding, &none, 1, false, __ATOMIC_ACQUIRE,
                                             __ATOMIC_RELAXED)) {
             none = 0;
             swl_gpu_sleep_ns(1000);
@@ -110,7 +112,7 @@ struct thread_memory : host_words {
             memcpy(h->staging, &sum, sizeof(sum));
             move(p, h->staging, sizeof(sum));
         }
-        __atomic_store_n(&adding, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&swl_soft_adding, 0, __ATOMIC_RELEASE);
         return old;
     }
     static void publish(uint32_t *p, uint32_t v)
@@ -120,7 +122,7 @@ struct thread_memory : host_words {
 };
 
 /* False: no stream or memory; close all the same. */
-bool helper_open(struct helper *h, int device)
+inline bool helper_open(struct helper *h, int device)
 {
     void *staging = nullptr;
     bool ok = swl_gpu_use(device) == cudaSuccess &&
@@ -131,7 +133,7 @@ bool helper_open(struct helper *h, int device)
     return ok;
 }
 
-void helper_close(struct helper *h)
+inline void helper_close(struct helper *h)
 {
     if (h->stream)
         (void)swl_gpu_stream_destroy(h->stream);
