@@ -43,6 +43,11 @@ ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
     return rc != ncclSuccess ? rc : next;
 }
 
+static const char *phase_of(const struct swl_bootstrap *boot)
+{
+    return boot->phase ? boot->phase : "set-up";
+}
+
 /* Result of a NCCL call: waits (bounded) while it is in progress, then makes the sentence. */
 static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const char *call)
 {
@@ -54,7 +59,8 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
         if (swl_gpu_now_ns() >= limit) {
             boot->stuck = true;
             swl_time_text(boot->timeout_ns, time, sizeof(time));
-            return swl_fail(ncclSystemError, "%s is still in progress after %s", call, time);
+            return swl_fail(ncclSystemError, "%s (%s) is still in progress after %s", call,
+                            phase_of(boot), time);
         }
         swl_gpu_sleep_ns(POLL_NS);
         if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)
@@ -63,8 +69,8 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
     if (rc == ncclSuccess)
         return ncclSuccess;
     last = ncclGetLastError(boot->comm);
-    return swl_fail(swl_nccl_code(rc), "%s: %s%s%s", call, ncclGetErrorString(rc),
-                    last && *last ? ": " : "", last ? last : "");
+    return swl_fail(swl_nccl_code(rc), "%s (%s): %s%s%s", call, phase_of(boot),
+                    ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 }
 
 /* One piece of every rank's bytes. */
@@ -89,10 +95,14 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
         swl_time_text(boot->timeout_ns, time, sizeof(time));
         return swl_fail(ncclSystemError,
                         "an exchange among %" PRIu32
-                        " ranks has not finished after %s; a rank did not take part",
-                        boot->nranks, time);
+                        " ranks (%s) has not finished after %s; a rank did not take part",
+                        boot->nranks, phase_of(boot), time);
     }
-    return SWL_CUDA(error);
+    SWL_TRY(SWL_CUDA(error));
+    /* one that failed, as a peer has left, ends as well, and with bytes of nobody */
+    if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)
+        rc = ncclInternalError;
+    return nccl_done(boot, rc, "ncclAllGather");
 }
 
 ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all, size_t bytes_each)
@@ -126,6 +136,7 @@ ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, 
 
     if (boot->nranks == 1)
         return mine;
+    boot->phase = doing;
     rc = swl_bootstrap_allgather(boot, &code, NULL, sizeof(code));
     if (mine != ncclSuccess || rc != ncclSuccess)
         return mine != ncclSuccess ? mine : rc;

@@ -31,6 +31,7 @@ struct swl_bootstrap {
                             that got none can say so */
     size_t piece_bytes;
     bool stuck;
+    const char *phase; /* what the exchanges from here on are for, for sentences; NULL: not said */
 };
 
 /* Local. comm, nranks, rank, timeout_ns and memory are set by the caller, the rest is zero. After a

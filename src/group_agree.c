@@ -245,6 +245,7 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
     if (rc == ncclSuccess)
         rc = make_hello(&mine, g, config);
     mine.code = (uint64_t)rc;
+    g->boot.phase = "comparing settings";
     if (rc == ncclSuccess)
         rc = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
     else

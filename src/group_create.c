@@ -82,8 +82,10 @@ static ncclResult_t allocate(struct ncclEpGroup *g)
 /* Ends agreed. */
 static ncclResult_t share_alarm(struct ncclEpGroup *g, struct swl_gpu_share *shares)
 {
-    ncclResult_t rc = swl_bootstrap_allgather(&g->boot, &g->alarm.share, shares, sizeof(*shares));
+    ncclResult_t rc;
 
+    g->boot.phase = "sharing host memory";
+    rc = swl_bootstrap_allgather(&g->boot, &g->alarm.share, shares, sizeof(*shares));
     if (rc == ncclSuccess)
         rc = swl_alarm_join(&g->alarm, &g->topology, g->info.rank, shares);
     return swl_bootstrap_agree(&g->boot, rc, "sharing host memory");
@@ -98,6 +100,7 @@ static ncclResult_t share_window(struct ncclEpGroup *g, ncclResult_t so_far)
     if (rc == ncclSuccess)
         rc = shares ? allocate(g) : swl_fail(ncclSystemError, "no host memory for the shares");
     rc = swl_bootstrap_agree(&g->boot, rc, "allocating");
+    g->boot.phase = "sharing memory";
     if (rc == ncclSuccess)
         rc = swl_bootstrap_allgather(&g->boot, &g->window.share, shares, sizeof(*shares));
     if (rc == ncclSuccess && shares) {
@@ -176,6 +179,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     if (rc == ncclSuccess && links) {
         fill_links(g, links);
         config.tables = tables;
+        g->boot.phase = "connecting";
         rc = swl_rdma_create(&g->rdma, &config);
     }
     free(links);

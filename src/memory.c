@@ -92,8 +92,10 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
     mine.offset = group->next_offset;
     mine.share = shared->map.share;
     if (parts && shares) {
-        ncclResult_t exchanged = swl_bootstrap_allgather(&group->boot, &mine, parts, sizeof(mine));
+        ncclResult_t exchanged;
 
+        group->boot.phase = "sharing library memory";
+        exchanged = swl_bootstrap_allgather(&group->boot, &mine, parts, sizeof(mine));
         rc = rc != ncclSuccess ? rc : exchanged;
         rc = rc != ncclSuccess ? rc : compare(parts, nranks, rc);
         for (uint32_t r = 0; r < nranks; r++)

@@ -155,6 +155,74 @@ void more_than_fit(nic_world &w)
     nic_expect_count(w, &swl_soft_stats::completions, j.each + 1ull);
 }
 
+// Rounds of one put on every queue pair, each with a signal of its own behind it on the same queue pair.
+void put_on_all(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
+    const uint32_t nqps = j->w->options.nqps;
+    bool ok = true;
+
+    if (lane_id() != 0)
+        return;
+    for (uint32_t i = 0; ok && i < j->each * nqps; i++) {
+        struct swl_qp *qp = &me.qps[i % nqps];
+        const uint32_t value[2] = {i + 1, i + 1};
+
+        ok = qp_write_inline(qp, &me.watch, here(0), value, 8, peer.data_at(8ull * i),
+                             peer.payload.rkey) &&
+             qp_add(qp, &me.watch, here(0), peer.word_at(i % nqps), peer.signal.rkey, 1);
+        if (ok)
+            qp_ring(qp);
+    }
+    for (uint32_t q = 0; ok && q < nqps; q++)
+        ok = qp_flush(&me.qps[q], &me.watch, here(0));
+    if (!ok)
+        failed();
+}
+
+uint32_t others_were_late; // rounds in which the count of one queue pair said nothing of the others
+
+// A round is there when the count of every queue pair says so.
+void await_all(const void *arg)
+{
+    const job *j = static_cast<const job *>(arg);
+    nic_rank &me = j->w->rank[1];
+    const uint32_t nqps = j->w->options.nqps;
+
+    if (lane_id() != 0)
+        return;
+    for (uint32_t i = 0; i < j->each; i++)
+        for (uint32_t q = 0; q < nqps; q++) {
+            uint32_t value[2];
+
+            others_were_late += q > 0 && read_from_nic(me.word(q)) <= i;
+            while (read_from_nic(me.word(q)) <= i)
+                if (!wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, q, 0}, i + 1, 0,
+                                SWL_PAUSE("test: count", 0, 0))) {
+                    failed();
+                    return;
+                }
+            memcpy(value, me.data(8ull * (i * nqps + q)), 8);
+            if (value[0] != i * nqps + q + 1 || value[1] != value[0])
+                failed();
+        }
+}
+
+uint32_t fan_in_rounds;
+
+void fan_in(nic_world &w)
+{
+    const job j = {&w, 1, fan_in_rounds, 0, 1};
+
+    failures = others_were_late = 0;
+    nic_grids(j, put_on_all, await_all);
+    EXPECT_EQ(failures, 0u);
+    EXPECT_GT(others_were_late, 0u) << "the queue pairs were in step: nothing was tested";
+    for (uint32_t q = 0; q < w.options.nqps; q++)
+        EXPECT_EQ(*w.rank[1].word(q), j.each);
+}
+
 // Posting tells nobody: nothing arrives before a ring.
 void post_only(const void *arg)
 {
@@ -407,6 +475,58 @@ TEST(Qp, F13PostersOfOneQueueLoseTearAndReorderNothing)
             shared_each = full ? 10000 : 400;
             nic_run_all(seed, o, share);
         }
+}
+
+TEST(Qp, F13PostersOfShortQueuesAcrossBoundaries)
+{
+    const uint64_t starts[] = {(1ull << 16) - 20, (1ull << 32) - 20};
+
+    for (uint32_t posters = 2; posters <= 8; posters++)
+        for (uint32_t depth : {4u, 128u})
+            for (uint64_t start : starts) {
+                nic_options o;
+
+                SCOPED_TRACE(testing::Message()
+                             << posters << " posters, depth " << depth << ", from " << start);
+                o.depth = depth;
+                o.first_index = start;
+                o.timeout_ns = 100000000000ull;
+                shared_posters = posters;
+                shared_each = 24;
+                nic_run_all(posters, o, share);
+            }
+}
+
+// F-20: the put and its signal on one queue pair, a count for each queue pair at the receiver.
+TEST(Qp, F20_SignalsNeverSpanQueuePairs)
+{
+    const bool full = getenv("SWL_TEST_LONG") != nullptr;
+
+    for (uint64_t seed = 1; seed <= (full ? 4 : 2); seed++) {
+        nic_options o;
+
+        o.nqps = 4;
+        o.depth = 64;
+        o.faults = "jitter=20us";
+        o.executor = SWL_SOFT_ENGINE;
+        o.timeout_ns = 100000000000ull;
+        fan_in_rounds = 5000;
+        nic_run(seed, o, fan_in);
+    }
+}
+
+// F-45: completions come 100 ms after their entries, so that the poster waits for room again and again.
+TEST(Qp, F45_PosterWaitsForLateCompletions)
+{
+    for (uint32_t depth : {16u, 64u, 128u}) {
+        nic_options o;
+
+        SCOPED_TRACE(depth);
+        o.depth = depth;
+        o.link = {400, 50000};
+        o.timeout_ns = 1000000000000ull;
+        nic_run(depth, o, more_than_fit);
+    }
 }
 
 // Short runs, so that the last doorbell matters: nobody comes after it and covers it.
