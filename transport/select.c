@@ -36,10 +36,10 @@ static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t wh
 
 /* Best first; the last two: by_gpu, one_host. */
 static const struct swl_driver drivers[] = {
-    {SWL_TRANSPORT_DEVX, "devx", swl_devx_ops, swl_devx_usable, true, false},
-    {SWL_TRANSPORT_PROXY, "proxy", swl_proxy_verbs_ops, swl_proxy_verbs_usable, false, false},
-    {SWL_TRANSPORT_SOFT, "soft", swl_soft_ops, soft_usable, false, true},
-    {SWL_TRANSPORT_TCP, "tcp", swl_tcp_ops, tcp_usable, false, false},
+    {SWL_TRANSPORT_DEVX, true, false, "devx", swl_devx_ops, swl_devx_usable},
+    {SWL_TRANSPORT_PROXY, false, false, "proxy", swl_proxy_verbs_ops, swl_proxy_verbs_usable},
+    {SWL_TRANSPORT_SOFT, false, true, "soft", swl_soft_ops, soft_usable},
+    {SWL_TRANSPORT_TCP, false, false, "tcp", swl_tcp_ops, tcp_usable},
 };
 
 const struct swl_driver *swl_drivers(uint32_t *n_p)

@@ -17,13 +17,13 @@ extern "C" {
 
 /* One NIC driver: a row of the table in select.c, best first. */
 struct swl_driver {
-    uint32_t bit; /* enum swl_transport_bit */
+    uint32_t bit;  /* enum swl_transport_bit */
+    bool by_gpu;   /* the GPU drives hardware: not in the emulator */
+    bool one_host; /* reaches ranks of one host only (swl_select_fact.host) */
     const char *name;
     const struct swl_nic_ops *(*ops)(void);
     /* Would create work here? Cheap, leaves nothing open. false: `why` is half a sentence. */
     bool (*usable)(const struct swl_nic_config *config, char *why, size_t why_bytes);
-    bool by_gpu;   /* the GPU drives hardware: not in the emulator */
-    bool one_host; /* reaches ranks of one host only (swl_select_fact.host) */
 };
 
 const struct swl_driver *swl_drivers(uint32_t *n_p);
