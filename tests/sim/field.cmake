@@ -10,7 +10,9 @@ if(TARGET swl_bench)
 endif()
 if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
     swl_test(field_network_test SOURCES field_network_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
-    swl_test(field_lost_test SOURCES field_lost_test.cc LIBS swl_support nccl_ep LABELS sim)
+    # what an exchange that never ends may still touch is given up, by intent
+    swl_test(field_lost_test SOURCES field_lost_test.cc LIBS swl_support nccl_ep LABELS sim
+             ENV ASAN_OPTIONS=detect_leaks=0)
     target_link_libraries(field_lost_test PRIVATE ${CMAKE_DL_LIBS})
     swl_test(field_reorder_test SOURCES field_reorder_test.cc LIBS swl_bench LABELS sim TIMEOUT 3600)
     foreach(shard RANGE 4) # the long run takes hours
