@@ -9,7 +9,7 @@ namespace
 {
 
 const int victim = 1;
-ncclComm_t victim_comm;
+std::atomic<ncclComm_t> victim_comm;
 std::atomic<int> left; // collectives of the victim before the one that is lost; negative: none is
 std::atomic<bool> is_lost;
 
