@@ -79,7 +79,7 @@ static ncclResult_t check(const struct swl_rdma_config *c)
 
 static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    const struct swl_driver *driver = swl_driver_of(c->driver);
+    const struct swl_nic_driver *driver = swl_driver_of(c->driver);
     char gpu[32] = "";
     const struct swl_nic_near near = {NULL, gpu, (uint32_t)c->device};
     struct swl_nic_config config = {

@@ -35,20 +35,20 @@ static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t wh
 }
 
 /* Best first; the last two: by_gpu, one_host. */
-static const struct swl_driver drivers[] = {
+static const struct swl_nic_driver drivers[] = {
     {SWL_TRANSPORT_DEVX, true, false, "devx", swl_devx_ops, swl_devx_usable},
     {SWL_TRANSPORT_PROXY, false, false, "proxy", swl_proxy_verbs_ops, swl_proxy_verbs_usable},
     {SWL_TRANSPORT_SOFT, false, true, "soft", swl_soft_ops, soft_usable},
     {SWL_TRANSPORT_TCP, false, false, "tcp", swl_tcp_ops, tcp_usable},
 };
 
-const struct swl_driver *swl_drivers(uint32_t *n_p)
+const struct swl_nic_driver *swl_drivers(uint32_t *n_p)
 {
     *n_p = SWL_COUNT_OF(drivers);
     return drivers;
 }
 
-const struct swl_driver *swl_driver_of(uint32_t bit)
+const struct swl_nic_driver *swl_driver_of(uint32_t bit)
 {
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
         if (drivers[i].bit == bit)
@@ -112,7 +112,7 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
     fact_p->host = soft_host(config);
     fact_p->allowed = allowed_here(transports);
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++) {
-        const struct swl_driver *d = &drivers[i];
+        const struct swl_nic_driver *d = &drivers[i];
         char why[SWL_SELECT_WHY] = "";
 
         if (!(fact_p->allowed & d->bit))

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* One NIC driver: a row of the table in select.c, best first. */
-struct swl_driver {
+struct swl_nic_driver {
     uint32_t bit;  /* enum swl_transport_bit */
     bool by_gpu;   /* the GPU drives hardware: not in the emulator */
     bool one_host; /* reaches ranks of one host only (swl_select_fact.host) */
@@ -26,9 +26,9 @@ struct swl_driver {
     bool (*usable)(const struct swl_nic_config *config, char *why, size_t why_bytes);
 };
 
-const struct swl_driver *swl_drivers(uint32_t *n_p);
+const struct swl_nic_driver *swl_drivers(uint32_t *n_p);
 /* NULL: this version has none for the bit. */
-const struct swl_driver *swl_driver_of(uint32_t bit);
+const struct swl_nic_driver *swl_driver_of(uint32_t bit);
 
 #define SWL_SELECT_WHY 240
 

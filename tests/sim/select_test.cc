@@ -32,7 +32,7 @@ uint32_t choose(const std::vector<struct swl_select_fact> &facts, std::string *w
 TEST(Select, TableNamesEveryDriverOnceAndBestFirst)
 {
     uint32_t n, seen = 0;
-    const struct swl_driver *d = swl_drivers(&n);
+    const struct swl_nic_driver *d = swl_drivers(&n);
 
     ASSERT_GE(n, 2u);
     for (uint32_t i = 0; i < n; i++) {
