@@ -5,7 +5,6 @@
 
 #include "transport/wqe.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +24,8 @@ static bool take_number(const char **at, uint64_t *value_p)
 
     if (**at < '0' || **at > '9')
         return false;
-    errno = 0;
     *value_p = strtoull(*at, &end, 0);
-    if (errno != 0)
+    if (*value_p == UINT64_MAX) /* too large; errno belongs to all fibers of a thread */
         return false;
     *at = end;
     return true;
