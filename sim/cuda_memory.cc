@@ -20,8 +20,17 @@ struct copy_item : item {
 
     void run() override
     {
-        if (bytes)
-            memmove(dst, staged ? staged->data() : src, bytes);
+        const void *from = staged ? staged->data() : src;
+        const uintptr_t mix = reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(from);
+
+        /* an aligned word is read and written whole, behind the copies before it: kernels poll such
+         * words while a NIC on a thread of the host adds to them */
+        if (bytes == sizeof(uint64_t) && mix % sizeof(uint64_t) == 0)
+            __atomic_store_n(static_cast<uint64_t *>(dst),
+                             __atomic_load_n(static_cast<const uint64_t *>(from), __ATOMIC_ACQUIRE),
+                             __ATOMIC_RELEASE);
+        else if (bytes)
+            memmove(dst, from, bytes);
     }
     std::unique_ptr<item> copy() const override
     {
