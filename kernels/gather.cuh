@@ -211,7 +211,8 @@ SWL_DEV bool gather_prepare(struct gather_pipe *p, Source *source, bool asks)
 /* A source of tokens defines: source_ahead(s): how many may be listed at a time; source_prepare(s, p, most,
  * idle): write the lists of the next tokens, at most `most`: how many, 0 = none now, or no more at all (if
  * `idle`, only the latter: then it waits), -1 = given up; source_finish(s, list): the sum is stored and all
- * terms are read. All lanes call them, the last one after a warp_sync. A template, since the two users differ only in these. */
+ * terms are read. All lanes call them, the last one after a warp_sync. A template, since the two users
+ * differ only in these. */
 template <class Source> SWL_DEV bool gather_run(struct gather_pipe *p, Source *source)
 {
     const bool asks = fetch_needed(&p->ga);

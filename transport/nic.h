@@ -117,6 +117,12 @@ struct swl_nic_ops {
     ncclResult_t (*progress)(struct swl_nic *nic);
 };
 
+/* For drivers: `ib`, or settings that are all unset. */
+const struct swl_nic_ib *swl_nic_ib_of(const struct swl_nic_ib *ib);
+/* For drivers: numbers that no NIC takes, regions that no NIC registers. */
+ncclResult_t swl_nic_check_config(const struct swl_nic_config *config, uint32_t most_qps);
+ncclResult_t swl_nic_check_region(uint32_t rank, const void *ptr, uint64_t bytes, unsigned access);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/gpu.h"
+#include "transport/mlx5/tune.h"
 #include "transport/wqe.h"
 
 #include <errno.h>
@@ -22,14 +23,7 @@ static const char *reason(int error)
 
 static ncclResult_t check_config(const struct swl_nic_config *config)
 {
-    if (config->max_qps > QPS_MAX)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: %u queue pairs, at most %u", config->rank,
-                        config->max_qps, QPS_MAX);
-    if (config->depth < 2 || config->depth > SWL_WQE_DEPTH_MAX ||
-        (config->depth & (config->depth - 1)) != 0)
-        return swl_fail(ncclInvalidArgument,
-                        "rank %u nic: a queue of %u entries; a power of two from 2 to %u is needed",
-                        config->rank, config->depth, SWL_WQE_DEPTH_MAX);
+    SWL_TRY(swl_nic_check_config(config, QPS_MAX));
     if (config->first_index & 0xffffu)
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: queues of an mlx5 device begin at multiples of 65536, not at "
@@ -42,20 +36,11 @@ static ncclResult_t open_device(struct devx_nic *nic, const struct swl_nic_ib *i
                                 const struct swl_nic_near *near)
 {
     const struct swl_port_want want = {ib->hca, ib->gid_index, true, near};
-    const char *note, *why;
     char text[256];
 
     if (!swl_port_open(&nic->verbs, &want, &nic->context, &nic->port, text, sizeof(text)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", nic->rank, text);
-    if (!swl_mlx5_tuning(&nic->tuning, ib, nic->port.ethernet, &note, &why))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: %s port %u: %s", nic->rank,
-                        nic->port.name, nic->port.number, why);
-    if (note)
-        swl_log(SWL_LEVEL_INFO, "rank %u nic: %s port %u: %s", nic->rank, nic->port.name,
-                nic->port.number, note);
-    nic->tuning.port = nic->port.number;
-    nic->tuning.gid_index = nic->port.gid_index;
-    return ncclSuccess;
+    return swl_mlx5_tune(&nic->tuning, nic->rank, ib, &nic->port);
 }
 
 static ncclResult_t open_domain(struct devx_nic *nic)
@@ -135,10 +120,9 @@ static ncclResult_t open_doorbells(struct devx_nic *nic)
 
 static ncclResult_t open_all(struct devx_nic *nic, const struct swl_nic_config *config)
 {
-    static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};
     int error;
 
-    SWL_TRY(open_device(nic, config->ib ? config->ib : &unset, config->near));
+    SWL_TRY(open_device(nic, swl_nic_ib_of(config->ib), config->near));
     SWL_TRY(open_domain(nic));
     SWL_TRY(ask_caps(nic, config->depth));
     SWL_TRY(open_doorbells(nic));

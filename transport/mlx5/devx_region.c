@@ -205,12 +205,7 @@ ncclResult_t swl_devx_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, un
     struct devx_reasons why = {""};
     struct devx_region *r;
 
-    if (ptr == NULL || bytes == 0)
-        return swl_fail(ncclInvalidArgument, "rank %u nic: cannot register %llu bytes at %p",
-                        nic->rank, (unsigned long long)bytes, ptr);
-    if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
-                        nic->rank);
+    SWL_TRY(swl_nic_check_region(nic->rank, ptr, bytes, access));
     r = in_one(nic, ptr, bytes, access, &why);
     if (r == NULL && bytes > PIECE_BYTES && bytes <= MLX5_PIECES_MAX * PIECE_BYTES) {
         swl_log(SWL_LEVEL_INFO, "rank %u nic: %s takes %llu bytes in pieces of 1 GiB (%s)",

@@ -8,8 +8,7 @@
 
 bool swl_devx_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
-    static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};
-    const struct swl_nic_ib *ib = config->ib ? config->ib : &unset;
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, true, config->near};
     struct ibv_context *context = NULL;
     struct swl_verbs verbs;

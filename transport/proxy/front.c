@@ -32,19 +32,6 @@ static uint64_t layout(struct proxy_nic *nic, uintptr_t base)
     return at;
 }
 
-static ncclResult_t check_config(const struct swl_nic_config *config)
-{
-    if (config->max_qps > PROXY_QPS_MAX)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: %u queue pairs, at most %u", config->rank,
-                        config->max_qps, PROXY_QPS_MAX);
-    if (config->depth < 2 || config->depth > SWL_WQE_DEPTH_MAX ||
-        (config->depth & (config->depth - 1)) != 0)
-        return swl_fail(ncclInvalidArgument,
-                        "rank %u nic: a queue of %u entries; a power of two from 2 to %u is needed",
-                        config->rank, config->depth, SWL_WQE_DEPTH_MAX);
-    return ncclSuccess;
-}
-
 static void free_all(struct proxy_nic *nic)
 {
     if (nic == NULL)
@@ -128,7 +115,7 @@ ncclResult_t swl_proxy_create(struct swl_nic **nic_p, const struct swl_nic_confi
     struct proxy_nic *nic;
     ncclResult_t rc;
 
-    SWL_TRY(check_config(config));
+    SWL_TRY(swl_nic_check_config(config, PROXY_QPS_MAX));
     nic = alloc_all(nqps, config->depth);
     if (nic == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
@@ -187,12 +174,7 @@ ncclResult_t swl_proxy_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, u
 {
     struct proxy_nic *nic = proxy_of(base);
 
-    if (ptr == NULL || bytes == 0)
-        return swl_fail(ncclInvalidArgument, "rank %u nic: cannot register %llu bytes at %p",
-                        nic->rank, (unsigned long long)bytes, ptr);
-    if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
-                        nic->rank);
+    SWL_TRY(swl_nic_check_region(nic->rank, ptr, bytes, access));
     return nic->wire_ops->reg_mr(nic->wire, ptr, bytes, access, region_p);
 }
 

@@ -87,45 +87,20 @@ ncclResult_t swl_proxy_connect(struct swl_nic *base, uint32_t qp,
 ncclResult_t swl_proxy_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
 {
     struct proxy_nic *nic = proxy_of(base);
-    const struct soft_qp *q = &nic->qps[qp];
 
-    memset(view_p, 0, sizeof(*view_p));
-    view_p->sq = q->sq;
-    view_p->dbr = q->dbr;
-    view_p->doorbell = q->doorbell;
-    view_p->cq = q->cq;
-    view_p->sink = (uint64_t)(uintptr_t)(nic->sink + qp);
-    view_p->sink_lkey = nic->sink_key;
-    view_p->qpn = q->qpn;
-    view_p->depth_log2 = q->depth_log2;
-    view_p->scope = SWL_QP_SCOPE_SYS;
-    view_p->reserved = view_p->ready = view_p->rung = view_p->done = q->first_index;
+    swl_host_qp_view(&nic->qps[qp], nic->sink, nic->sink_key, view_p);
     return ncclSuccess;
 }
 
 ncclResult_t swl_proxy_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p)
 {
-    const struct soft_qp *q = &proxy_of(base)->qps[qp];
-
-    status_p->qpn = q->qpn;
-    /* acquire: pairs with the release of the server when it enters the error state */
-    status_p->state = (enum swl_nic_qp_state)__atomic_load_n(&q->state, __ATOMIC_ACQUIRE);
-    status_p->syndrome = status_p->state == SWL_NIC_QP_ERROR ? q->syndrome : 0;
-    status_p->index = status_p->state == SWL_NIC_QP_ERROR ? q->bad_index : 0;
+    swl_host_qp_status(&proxy_of(base)->qps[qp], status_p);
     return ncclSuccess;
 }
 
 static ncclResult_t request(struct proxy_nic *nic, uint32_t qp, enum soft_request what)
 {
-    struct soft_qp *q = &nic->qps[qp];
-
-    __atomic_store_n(&q->request, what, __ATOMIC_RELEASE);
-    proxy_kick(nic);
-    if (!swl_soft_executor_wait("proxy nic: request of the host", &q->request, SOFT_REQUEST_NONE,
-                                nic->timeout_ns))
-        return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x did not change state",
-                        nic->rank, q->qpn);
-    return ncclSuccess;
+    return swl_host_qp_ask(&nic->qps[qp], what, &nic->kick, nic->rank, nic->timeout_ns);
 }
 
 ncclResult_t swl_proxy_to_error(struct swl_nic *base, uint32_t qp)

@@ -32,8 +32,7 @@ static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *co
 
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
-    static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};
-    const struct swl_nic_ib *ib = config->ib ? config->ib : &unset;
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, false, config->near};
     struct ibv_context *context = NULL;
     struct swl_verbs verbs;

@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "transport/mlx5/tune.h"
 #include "transport/proxy/front.h"
 
 #include <errno.h>
@@ -19,11 +20,9 @@ static const char *reason(int error)
 
 static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_config *config)
 {
-    static const struct swl_nic_ib none = {NULL, -1, -1, -1, 0, 0};
-    const struct swl_nic_ib *ib = config->ib ? config->ib : &none;
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
     const struct swl_port_want want = {
         .hca = ib->hca, .gid_index = ib->gid_index, .near = config->near};
-    const char *note, *why;
     char text[256];
 
     if (!swl_port_open(&w->verbs, &want, &w->context, &w->port, text, sizeof(text)))
@@ -33,14 +32,7 @@ static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_conf
                         "rank %u nic: %s is an iWARP device, which connects by librdmacm only: not "
                         "supported",
                         w->rank, w->port.name);
-    if (!swl_mlx5_tuning(&w->tuning, ib, w->port.ethernet, &note, &why))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: %s port %u: %s", w->rank, w->port.name,
-                        w->port.number, why);
-    if (note)
-        swl_log(SWL_LEVEL_INFO, "rank %u nic: %s port %u: %s", w->rank, w->port.name,
-                w->port.number, note);
-    w->tuning.port = w->port.number;
-    w->tuning.gid_index = w->port.gid_index;
+    SWL_TRY(swl_mlx5_tune(&w->tuning, w->rank, ib, &w->port));
     if (w->verbs.ibv_query_device(w->context, &w->attr) != 0)
         return swl_fail(ncclSystemError, "rank %u nic: %s does not tell its limits", w->rank,
                         w->port.name);

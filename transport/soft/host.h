@@ -82,6 +82,14 @@ ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
 void swl_soft_far_offer(struct soft_nic *nic, uint32_t slot);
 ncclResult_t swl_soft_far_release(struct soft_nic *nic);
 
+/* hosted.c: what is the same for all NICs that the host serves, proxies too. The view is of a NIC that reads
+ * from outside the GPU; ask waits until the executor has done it. */
+void swl_host_qp_view(const struct soft_qp *q, const uint64_t *sinks, uint32_t sink_key,
+                      struct swl_qp *view_p);
+void swl_host_qp_status(const struct soft_qp *q, struct swl_nic_qp_status *status_p);
+ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t *kick,
+                             uint32_t rank, uint64_t timeout_ns);
+
 /* queue.c: operations of nic.h on queue pairs. */
 ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p);
 ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p);

@@ -245,15 +245,7 @@ static ncclResult_t soft_check(const struct swl_nic_config *config)
     if (executor == SWL_SOFT_BLOCKS && config->gpu_blocks == 0)
         return swl_fail(ncclInvalidUsage, "rank %u nic: no block of a kernel would run it",
                         config->rank);
-    if (config->max_qps > SOFT_QPS_MAX)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: %u queue pairs, at most %u", config->rank,
-                        config->max_qps, SOFT_QPS_MAX);
-    if (config->depth < 2 || config->depth > SWL_WQE_DEPTH_MAX ||
-        (config->depth & (config->depth - 1)) != 0)
-        return swl_fail(ncclInvalidArgument,
-                        "rank %u nic: a queue of %u entries; a power of two from 2 to %u is needed",
-                        config->rank, config->depth, SWL_WQE_DEPTH_MAX);
-    return ncclSuccess;
+    return swl_nic_check_config(config, SOFT_QPS_MAX);
 }
 
 static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_config *config)

@@ -165,18 +165,9 @@ ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *vie
     struct soft_nic *nic = soft_of(base);
     const struct soft_qp *q = &nic->qps[qp];
 
-    memset(view_p, 0, sizeof(*view_p));
-    view_p->sq = q->sq;
-    view_p->dbr = q->dbr;
-    view_p->doorbell = q->doorbell;
-    view_p->cq = q->cq;
-    view_p->sink = (uint64_t)(uintptr_t)(nic->sink + qp);
-    view_p->sink_lkey = nic->sink_key;
-    view_p->qpn = q->qpn;
-    view_p->depth_log2 = q->depth_log2;
+    swl_host_qp_view(q, nic->sink, nic->sink_key, view_p);
     /* blocks of this GPU read queue and payload themselves; others read from outside */
     view_p->scope = nic->executor == SWL_SOFT_BLOCKS ? SWL_QP_SCOPE_GPU : SWL_QP_SCOPE_SYS;
-    view_p->reserved = view_p->ready = view_p->rung = view_p->done = q->first_index;
     return ncclSuccess;
 }
 
@@ -190,11 +181,7 @@ ncclResult_t swl_soft_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp
         SWL_TRY(swl_soft_pull_qp(nic, qp, &pulled));
         q = &pulled;
     }
-    status_p->qpn = q->qpn;
-    /* acquire: pairs with the release of the executor when it enters the error state */
-    status_p->state = (enum swl_nic_qp_state)__atomic_load_n(&q->state, __ATOMIC_ACQUIRE);
-    status_p->syndrome = status_p->state == SWL_NIC_QP_ERROR ? q->syndrome : 0;
-    status_p->index = status_p->state == SWL_NIC_QP_ERROR ? q->bad_index : 0;
+    swl_host_qp_status(q, status_p);
     return ncclSuccess;
 }
 
@@ -225,17 +212,9 @@ static ncclResult_t change(struct soft_nic *nic, uint32_t qp, enum soft_request 
 
 static ncclResult_t request(struct soft_nic *nic, uint32_t qp, enum soft_request what)
 {
-    struct soft_qp *q = &nic->qps[qp];
-
     if (nic->executor == SWL_SOFT_BLOCKS)
         return change(nic, qp, what);
-    __atomic_store_n(&q->request, what, __ATOMIC_RELEASE);
-    soft_kick(nic);
-    if (!swl_soft_executor_wait("soft nic: request of the host", &q->request, SOFT_REQUEST_NONE,
-                                nic->timeout_ns))
-        return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x did not change state",
-                        nic->rank, q->qpn);
-    return ncclSuccess;
+    return swl_host_qp_ask(&nic->qps[qp], what, &nic->kick, nic->rank, nic->timeout_ns);
 }
 
 ncclResult_t swl_soft_to_error(struct swl_nic *base, uint32_t qp)

@@ -12,12 +12,7 @@ ncclResult_t swl_soft_region_add(struct soft_port *port, uint64_t serial, void *
     struct soft_region *r;
     uint32_t tag, slot;
 
-    if (ptr == NULL || bytes == 0)
-        return swl_fail(ncclInvalidArgument, "rank %u nic: cannot register %llu bytes at %p",
-                        port->rank, (unsigned long long)bytes, ptr);
-    if ((access & SWL_NIC_RELAXED) && (access & SWL_NIC_REMOTE_ADD))
-        return swl_fail(ncclInvalidArgument, "rank %u nic: a relaxed region cannot take adds",
-                        port->rank);
+    SWL_TRY(swl_nic_check_region(port->rank, ptr, bytes, access));
     for (slot = 0; slot < SOFT_REGIONS; slot++)
         if (port->regions[slot].key == 0)
             break;
