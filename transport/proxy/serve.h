@@ -11,6 +11,7 @@
 #include "transport/proxy/front.h"
 #include "transport/soft/core.cuh"
 #include "transport/soft/executor.h"
+#include "transport/soft/words.h"
 
 #include <string.h>
 
@@ -216,16 +217,6 @@ template <class Mem> bool serve_queue(const proxy_server<Mem> &s, uint32_t i)
     return moved;
 }
 
-template <class Mem> void reset_queue(const proxy_server<Mem> &s, struct soft_qp *q)
-{
-    soft_qp_start(q);
-    __atomic_store_n(q->dbr + SWL_DBR_SEND, swl_dbr_value(q->first_index), __ATOMIC_RELAXED);
-    s.nic->looked[q->link] = q->seen;
-    __atomic_store_n(q->doorbell, q->seen, __ATOMIC_RELEASE);
-    s.mem.publish(q->cq + SWL_CQE_LAST_WORD, UINT32_MAX);
-    __atomic_store_n(&q->state, SWL_NIC_QP_INIT, __ATOMIC_RELEASE);
-}
-
 /* What the host asked for. */
 template <class Mem> bool obey(const proxy_server<Mem> &s)
 {
@@ -242,7 +233,7 @@ template <class Mem> bool obey(const proxy_server<Mem> &s)
         if (request == SOFT_REQUEST_NONE)
             continue;
         if (request == SOFT_REQUEST_RESET)
-            reset_queue(s, q);
+            restart_queue(s.mem, q, &s.nic->looked[i]);
         else if (q->state != SWL_NIC_QP_ERROR)
             fail(s, q, SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
         /* release: pairs with the acquire of the waiting host */
@@ -255,14 +246,8 @@ template <class Mem> bool obey(const proxy_server<Mem> &s)
 bool proxy_moved(void *arg)
 {
     const struct proxy_nic *nic = static_cast<const struct proxy_nic *>(arg);
-    const uint32_t nqps = __atomic_load_n(&nic->nqps, __ATOMIC_ACQUIRE);
 
-    if (__atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE) != nic->kicked)
-        return true;
-    for (uint32_t i = 0; i < nqps; i++)
-        if (__atomic_load_n(&nic->doorbells[i], __ATOMIC_RELAXED) != nic->looked[i])
-            return true;
-    return swl_soft_stopping();
+    return words_moved(nic, &nic->nqps) || swl_soft_stopping();
 }
 
 /* Until nic->stop. An idle server looks again after an eighth of the time that nothing has moved: it

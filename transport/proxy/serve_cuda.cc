@@ -7,18 +7,10 @@ namespace
 {
 
 /* core.cuh's way to memory. */
-struct pinned_memory : host_words {
-    static uint64_t doorbell(const uint64_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    }
+struct pinned_memory : thread_words {
     static void copy(void *to, const void *from, uint64_t bytes)
     {
         memcpy(to, from, bytes);
-    }
-    static void publish(uint32_t *p, uint32_t v)
-    {
-        __atomic_store_n(p, v, __ATOMIC_RELEASE); /* pairs with read_completion */
     }
 };
 

@@ -339,20 +339,6 @@ template <class Mem> void look(struct engine<Mem> *e, bool all, uint64_t now)
     }
 }
 
-template <class Mem> void reset_queue(Mem mem, struct soft_nic *nic, struct soft_qp *qp)
-{
-    qp->epoch++;
-    qp->end = qp->fetched = qp->completed = qp->first_index;
-    qp->fail_index = UINT64_MAX;
-    qp->order_ns = qp->ack_ns = qp->newest_piece = 0;
-    qp->syndrome = 0;
-    __atomic_store_n(qp->dbr + SWL_DBR_SEND, swl_dbr_value(qp->first_index), __ATOMIC_RELAXED);
-    qp->seen = nic->looked[qp->link] = swl_doorbell_value(qp->first_index, qp->qpn);
-    __atomic_store_n(qp->doorbell, qp->seen, __ATOMIC_RELEASE);
-    mem.publish(qp->cq + SWL_CQE_LAST_WORD, UINT32_MAX);
-    __atomic_store_n(&qp->state, SWL_NIC_QP_INIT, __ATOMIC_RELEASE);
-}
-
 /* What the host asked for. */
 template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
 {
@@ -373,10 +359,12 @@ template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
 
         if (request == SOFT_REQUEST_NONE)
             continue;
-        if (request == SOFT_REQUEST_RESET)
-            reset_queue(e->mem, nic, qp);
-        else if (qp->state != SWL_NIC_QP_ERROR)
+        if (request == SOFT_REQUEST_RESET) {
+            qp->epoch++;
+            restart_queue(e->mem, qp, &nic->looked[i]);
+        } else if (qp->state != SWL_NIC_QP_ERROR) {
             enter_error(e, qp, qp->completed, SWL_SYNDROME_FLUSHED, now);
+        }
         /* release: pairs with the acquire of the waiting host */
         __atomic_store_n(&qp->request, SOFT_REQUEST_NONE, __ATOMIC_RELEASE);
     }
@@ -391,14 +379,8 @@ template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
 bool moved(void *arg)
 {
     const struct soft_nic *nic = static_cast<const struct soft_nic *>(arg);
-    uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
 
-    if (__atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE) != nic->kicked)
-        return true;
-    for (uint32_t i = 0; i < nqps; i++)
-        if (__atomic_load_n(&nic->doorbells[i], __ATOMIC_RELAXED) != nic->looked[i])
-            return true;
-    return swl_soft_stopping();
+    return words_moved(nic, &nic->port->nqps) || swl_soft_stopping();
 }
 
 /* Until nic->stop; `close` gives back what mem holds. */

@@ -48,13 +48,9 @@ bool on_host(const void *p)
 }
 
 /* core.cuh's way to memory. */
-struct thread_memory : host_words {
+struct thread_memory : thread_words {
     struct helper *h;
 
-    static uint64_t doorbell(const uint64_t *p)
-    {
-        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    }
     bool move(void *to, const void *from, uint64_t bytes) const
     {
         cudaError_t error = swl_gpu_copy(to, from, bytes, h->stream);
@@ -114,10 +110,6 @@ struct thread_memory : host_words {
         }
         __atomic_store_n(&swl_soft_adding, 0, __ATOMIC_RELEASE);
         return old;
-    }
-    static void publish(uint32_t *p, uint32_t v)
-    {
-        __atomic_store_n(p, v, __ATOMIC_RELEASE); /* pairs with read_completion */
     }
 };
 
