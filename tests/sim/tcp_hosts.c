@@ -3,13 +3,12 @@
  * Node n enters /run/netns/ of the n-th name ("-": all stay) after its communicator is made, which
  * needs one host. kill: everything runs twice, and node 1 is killed in the middle of the second time.
  * Layer: tests. */
+#include "tests/sim/tcp_namespace.h"
 #include "tools/bench.h"
 #include "tools/support/clock.h"
 #include "tools/support/ranks.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,27 +26,6 @@ static void *kill_later(void *arg)
     return NULL;
 }
 
-/* The calling thread moves to the host of its node; sockets that it makes belong there. */
-static int enter_host(int node)
-{
-    const char *name = namespaces;
-    char path[256];
-    int fd, rc;
-
-    for (int i = 0; i < node && name; i++)
-        name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL;
-    if (strcmp(namespaces, "-") == 0 || !name)
-        return 0;
-    snprintf(path, sizeof(path), "/run/netns/%.*s", (int)strcspn(name, ","), name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    rc = fd < 0 ? -1 : setns(fd, CLONE_NEWNET);
-    if (rc)
-        perror(path);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
 static int rank_main(struct swl_rank *rank, void *arg)
 {
     static uint64_t half_ns;
@@ -55,7 +33,7 @@ static int rank_main(struct swl_rank *rank, void *arg)
     pthread_t thread;
 
     (void)arg;
-    if (enter_host(rank->node))
+    if (enter_host(namespaces, rank->node))
         return 3;
     if (killing && !bench_run(&options, rank->rank, rank->comm))
         return 4;

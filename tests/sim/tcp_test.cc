@@ -15,7 +15,7 @@ const uint8_t first_nonce = 0x00, last_nonce = 0xff; // of the test's peer: it c
 struct peer {
     struct tcp_address mine = {}, nic = {};
     int listener = -1, fd = -1;
-    uint64_t out = 0, in = 0;
+    uint64_t out = 0, in = 0, beats = 0;
     std::vector<uint8_t> bytes;
 
     ~peer()
@@ -89,7 +89,11 @@ struct peer {
         head.bytes = sizeof(h);
         put(frame(TCP_HELLO, head, &h));
     }
-    // The next frame, or kind 0 after 100 ms or at the end of the connection.
+    void beat()
+    {
+        put(frame(TCP_BEAT, {}, ""));
+    }
+    // The next frame that is no beat, or kind 0 after 100 ms or at the end of the connection.
     struct tcp_frame get()
     {
         struct tcp_frame f = {};
@@ -104,7 +108,9 @@ struct peer {
                 bytes.erase(bytes.begin(),
                             bytes.begin() + static_cast<long>(tcp_frame_bytes(f.bytes)));
                 in++;
-                return f;
+                if (f.kind != TCP_BEAT)
+                    return f;
+                beats++;
             }
             if (n == 0)
                 break;
@@ -358,6 +364,67 @@ void slow_reader(nic_world &w)
     s.expect_failed(SWL_SYNDROME_RETRY);
 }
 
+// Nothing is under way: the peer is missed all the same, and not before the limit of a second.
+void silent_peer(nic_world &w)
+{
+    scene s(w, first_nonce);
+
+    s.meet();
+    nic_sleep(950000000);
+    EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
+    nic_sleep(100000000);
+    s.expect_failed(SWL_SYNDROME_RETRY);
+}
+
+// A peer that only says that it lives is none that answers.
+void living_peer(nic_world &w)
+{
+    scene s(w, first_nonce);
+    struct swl_qp *qp = &w.rank[0].qps[0];
+    struct swl_wqe nop;
+
+    s.meet();
+    for (int i = 0; i < 25; i++) {
+        nic_sleep(100000000);
+        s.p.beat();
+    }
+    EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
+    EXPECT_EQ(s.p.get().kind, 0);
+    EXPECT_GE(s.p.beats, 15u) << "one each eighth of the limit";
+    EXPECT_LE(s.p.beats, 22u);
+    swl_wqe_nop(&nop, qp->reserved, qp->qpn);
+    nic_raw(qp, nop);
+    nic_raw_ring(qp);
+    for (int i = 0; i < 9; i++) {
+        nic_sleep(100000000);
+        s.p.beat();
+    }
+    EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
+    for (int i = 0; i < 2; i++) {
+        nic_sleep(100000000);
+        s.p.beat();
+    }
+    s.expect_failed(SWL_SYNDROME_RETRY);
+}
+
+// The NIC's end is accepted before its host has named the peer: it beats, and nobody is missed meanwhile.
+void late_host(nic_world &w)
+{
+    scene s(w, first_nonce);
+
+    s.p.dial();
+    s.p.hello();
+    EXPECT_EQ(s.p.get().kind, TCP_WELCOME);
+    nic_sleep(2000000000);
+    s.p.beats = 0;
+    EXPECT_EQ(s.p.get().kind, 0);
+    EXPECT_GE(s.p.beats, 12u);
+    ASSERT_EQ(s.connect(), ncclSuccess) << swl_last_error();
+    nic_sleep(500000000);
+    s.p.put(s.write(0, 4711));
+    EXPECT_EQ(s.p.get().kind, TCP_ACK);
+}
+
 // Both ends send a great deal before either has read: nobody waits for ever.
 void both_busy(nic_world &w)
 {
@@ -477,6 +544,21 @@ TEST(Tcp, ConnectSaysWhyThereIsNobody)
 TEST(Tcp, PeerThatDoesNotReadCostsBoundedMemoryAndTime)
 {
     nic_run(0, over_tcp(), slow_reader);
+}
+
+TEST(Tcp, SilentPeerIsMissedWithNothingUnderWay)
+{
+    nic_run(0, over_tcp(), silent_peer);
+}
+
+TEST(Tcp, PeerThatOnlyBeatsIsMissedWhenAnAnswerIsDue)
+{
+    nic_run(0, over_tcp(), living_peer);
+}
+
+TEST(Tcp, EndWithoutItsHostBeats)
+{
+    nic_run(0, over_tcp(), late_host);
 }
 
 TEST(Tcp, TwoBusyEndsDoNotWaitForEachOther)

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define TCP_MAGIC      0x4c575354u
-#define TCP_VERSION    1u
+#define TCP_VERSION    2u
 #define TCP_PART_BYTES 32768u /* payload of a frame, at most */
 
 enum tcp_kind {
@@ -33,6 +33,7 @@ enum tcp_kind {
     TCP_ACK,  /* all requests before index are executed */
     TCP_NAK,  /* so are they, and request index has failed: value = syndrome */
     TCP_BYE,  /* the sender's NIC is being destroyed */
+    TCP_BEAT, /* the sender's server runs; nothing else */
 };
 
 struct tcp_frame {

@@ -2,7 +2,9 @@
  *
  * Answers go before requests. The receiver never stops reading because of what it has to send: it owes
  * at most TCP_ASKS answers, as the other end has no more questions under way. So two ends that send as
- * much as they can never wait for each other. */
+ * much as they can never wait for each other.
+ * An end that has nothing to send sends beats. The kernel answers for a stopped process (keepalive,
+ * TCP_USER_TIMEOUT), a server's beats end with it. */
 #include "transport/tcp/tcp.h"
 
 #include "src/base/error.h"
@@ -14,6 +16,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define BEAT_NS 1000000000ull /* between beats, at most; else an eighth of the limit */
 
 ncclResult_t swl_tcp_pair_open(struct tcp_wire *w, struct tcp_pair *p)
 {
@@ -66,7 +70,7 @@ void swl_tcp_pair_reset(struct tcp_wire *w, struct tcp_pair *p)
     p->fail_index = p->nak_index = UINT64_MAX;
     p->asked.begin = p->asked.end = p->owed.begin = p->owed.end = 0;
     p->in_bytes = p->out_begin = p->out_end = 0;
-    p->in_number = p->out_number = 0;
+    p->in_number = p->out_number = p->beats = 0;
     snprintf(p->name, sizeof(p->name), "nobody yet");
 }
 
@@ -76,7 +80,7 @@ void swl_tcp_pair_begin(struct tcp_pair *p, int fd, bool answered)
     p->state = TCP_CONNECTED;
     p->in_number = p->answer = answered ? 1 : 0; /* frames 0 are hello and welcome */
     p->out_number = 1;
-    p->moved_ns = swl_gpu_now_ns();
+    p->moved_ns = p->heard_ns = p->said_ns = swl_gpu_now_ns();
 }
 
 void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome,
@@ -97,6 +101,11 @@ void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome
     /* release: pairs with the acquire of the host that waits for a welcome */
     if (p->answer == 0)
         __atomic_store_n(&p->answer, 3, __ATOMIC_RELEASE);
+}
+
+bool swl_tcp_pair_alive(const struct tcp_pair *p)
+{
+    return p->state == TCP_CONNECTED && p->answer == 1 && p->bound && !p->gone && !p->shut;
 }
 
 uint64_t swl_tcp_pair_limit(const struct tcp_pair *p)
@@ -255,15 +264,32 @@ static bool flush(struct tcp_wire *w, struct tcp_pair *p)
 
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             break;
+        if (n < 0 && !p->bound)
+            break; /* whoever connects it will receive the reason */
         if (n < 0) {
             swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(errno));
             return true;
         }
         p->out_begin += (size_t)n;
     }
+    if (p->out_begin != before)
+        p->said_ns = swl_gpu_now_ns();
     if (p->out_begin == p->out_end)
         p->out_begin = p->out_end = 0;
     return p->out_begin != before;
+}
+
+/* Say that this end lives, if it has been silent for long; also before the host has connected, as the
+ * peer may have. */
+static void beat(struct tcp_wire *w, struct tcp_pair *p)
+{
+    const uint64_t part = w->config.timeout_ns / 8;
+
+    if (p->state != TCP_CONNECTED || p->gone || p->out_end > 0 ||
+        swl_gpu_now_ns() - p->said_ns < (part < BEAT_NS ? part : BEAT_NS))
+        return;
+    if (frame_short(p, TCP_BEAT, 0, 0))
+        (void)flush(w, p);
 }
 
 /* Is there a request to send now? Not to a peer that has said goodbye. */
@@ -276,9 +302,9 @@ bool swl_tcp_pair_send(struct tcp_wire *w, struct tcp_pair *p)
 {
     bool moved = false, any;
 
-    if (p->state != TCP_CONNECTED || p->answer != 1 || !p->bound || p->shut)
+    if (p->state != TCP_CONNECTED || p->answer != 1 || p->shut)
         return false;
-    do {
+    while (p->bound) {
         const uint64_t framed = p->framed + p->framed_bytes;
 
         /* everything that fits, then to the kernel: few calls, bounded memory */
@@ -287,9 +313,12 @@ bool swl_tcp_pair_send(struct tcp_wire *w, struct tcp_pair *p)
                 ;
         any = p->out_end > 0 && flush(w, p);
         moved = moved || any;
-        any = any && p->out_end == 0 && framed != p->framed + p->framed_bytes;
-    } while (any && p->state == TCP_CONNECTED && willing(p));
+        if (!any || p->out_end > 0 || framed == p->framed + p->framed_bytes ||
+            p->state != TCP_CONNECTED || !willing(p))
+            break;
+    }
     if (moved)
         p->moved_ns = swl_gpu_now_ns();
+    beat(w, p);
     return moved;
 }

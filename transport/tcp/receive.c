@@ -151,6 +151,9 @@ static void take_frame(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_
     case TCP_BYE:
         p->gone = true;
         break;
+    case TCP_BEAT:
+        p->beats++;
+        break;
     default:
         ok = false;
     }
@@ -214,6 +217,8 @@ static void ended(struct tcp_wire *w, struct tcp_pair *p, const char *why)
 
 bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p)
 {
+    const uint64_t frames = p->in_number - p->beats;
+    const size_t part = p->in_bytes;
     bool moved = false;
 
     while (p->state == TCP_CONNECTED && p->bound && !p->shut) {
@@ -235,6 +240,8 @@ bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p)
             break; /* very likely nothing is left: the next turn will see */
     }
     if (moved)
-        p->moved_ns = swl_gpu_now_ns();
+        p->heard_ns = swl_gpu_now_ns();
+    if (p->in_number - p->beats != frames || p->in_bytes != part)
+        p->moved_ns = p->heard_ns;
     return moved;
 }

@@ -220,7 +220,7 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
             p->state = TCP_WAIT;
         p->peer = *peer;
         p->bound = true;
-        p->moved_ns = swl_gpu_now_ns();
+        p->moved_ns = p->heard_ns = swl_gpu_now_ns();
     }
     swl_gpu_mutex_unlock(w->lock);
     return rc;
@@ -364,29 +364,56 @@ static uint32_t tcp_poll(struct swl_wire *wire, struct swl_wire_done *done, uint
     return taken;
 }
 
-/* Requests that nobody will answer. */
-static void look_at_time(struct tcp_wire *w, struct tcp_pair *p)
+/* Requests that nobody will answer, and peers that are not there any more. */
+static void look_at_time(struct tcp_wire *w, struct tcp_pair *p, uint64_t now)
 {
     const bool wants = p->posted != swl_tcp_pair_limit(p) && p->fail_index == UINT64_MAX;
-    char text[80];
+    const uint64_t limit = w->config.timeout_ns;
+    char text[120];
 
-    if (!wants || p->state == TCP_FAILED)
+    if (p->state == TCP_FAILED)
         return;
-    if (p->shut) {
-        swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, "the peer's NIC has been destroyed");
-    } else if (swl_gpu_now_ns() - p->moved_ns > w->config.timeout_ns) {
+    if (wants && p->shut)
+        snprintf(text, sizeof(text), "the peer's NIC has been destroyed");
+    else if (swl_tcp_pair_alive(p) && now > p->heard_ns + limit)
+        snprintf(text, sizeof(text),
+                 "nothing has come from it for %llu ms: its process, its host or the network hangs",
+                 (unsigned long long)(limit / 1000000));
+    else if (wants && now > p->moved_ns + limit)
         snprintf(text, sizeof(text), "nothing has moved for %llu ms",
-                 (unsigned long long)(w->config.timeout_ns / 1000000));
-        swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, text);
+                 (unsigned long long)(limit / 1000000));
+    else
+        return;
+    swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, text);
+}
+
+static uint64_t shifted(uint64_t ns, uint64_t gap, uint64_t now)
+{
+    return ns + gap < now ? ns + gap : now;
+}
+
+/* Time in which this server did not run, as its process was stopped, is nobody else's silence. */
+static void forgive(struct tcp_wire *w, uint64_t now)
+{
+    const uint64_t gap = now - w->looked_ns;
+
+    w->looked_ns = now;
+    if (gap < w->config.timeout_ns / 8)
+        return;
+    for (uint32_t i = 0; i < w->nqps; i++) {
+        w->pairs[i].moved_ns = shifted(w->pairs[i].moved_ns, gap, now);
+        w->pairs[i].heard_ns = shifted(w->pairs[i].heard_ns, gap, now);
     }
 }
 
 static bool tcp_progress(struct swl_wire *wire)
 {
     struct tcp_wire *w = tcp_of(wire);
+    const uint64_t now = swl_gpu_now_ns();
     bool moved;
 
     swl_gpu_mutex_lock(w->lock);
+    forgive(w, now);
     moved = swl_tcp_accept_all(w);
     for (uint32_t i = 0; i < TCP_WAITING; i++)
         if (w->waiting[i].fd >= 0)
@@ -396,7 +423,7 @@ static bool tcp_progress(struct swl_wire *wire)
 
         moved = swl_tcp_pair_receive(w, p) || moved;
         moved = swl_tcp_pair_send(w, p) || moved;
-        look_at_time(w, p);
+        look_at_time(w, p, now);
     }
     swl_gpu_mutex_unlock(w->lock);
     return moved;

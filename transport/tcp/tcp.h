@@ -65,8 +65,11 @@ struct tcp_pair {
         peer;        /* who has connected, or is expected to: from, from_qp, from_generation */
     uint32_t answer; /* shared: 1 = welcome, 2 = refused, 3 = failed */
     uint32_t refusal;
-    char name[80]; /* of the peer's end, for sentences */
-    uint64_t moved_ns;
+    char name[80];     /* of the peer's end, for sentences */
+    uint64_t moved_ns; /* last progress of a request or an answer */
+    uint64_t heard_ns; /* last byte from the peer, be it a beat */
+    uint64_t said_ns;  /* last byte to it */
+    uint64_t beats;    /* received */
     /* requests of this end: reported <= acked <= framed <= posted */
     struct swl_wire_request *ring; /* [depth] */
     uint64_t posted, framed, acked, reported;
@@ -101,6 +104,7 @@ struct tcp_wire {
     int listener; /* -1: none */
     uint8_t nonce[16];
     uint32_t nqps;
+    uint64_t looked_ns;     /* the server's last turn */
     struct tcp_pair *pairs; /* [max_qps] */
     struct tcp_waiting waiting[TCP_WAITING];
 };
@@ -120,6 +124,8 @@ void swl_tcp_pair_begin(struct tcp_pair *p, int fd, bool answered);
 /* Everything unfinished fails; the sentence goes to the log. */
 void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome,
                        const char *sentence);
+/* Does the peer have to be heard of now and then? */
+bool swl_tcp_pair_alive(const struct tcp_pair *p);
 /* Requests of this end before this number are complete. */
 uint64_t swl_tcp_pair_limit(const struct tcp_pair *p);
 bool swl_tcp_pair_send(struct tcp_wire *w, struct tcp_pair *p);
