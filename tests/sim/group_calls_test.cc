@@ -74,13 +74,13 @@ TEST(GroupCalls, ASourceAheadDoesNotCrossTheBudgetOfTheUpdateBefore)
         for (int64_t &id : s.ids)
             id = rank->rank == 0 ? 3 : -1;
         ASSERT_EQ(s.update(), ncclSuccess);
-        ASSERT_EQ(cudaMalloc((void **)&s.d_ids, s.ids.size() * 8), cudaSuccess);
+        s.d_ids = static_cast<int64_t *>(pool_take(s.ids.size() * 8));
         for (int64_t &id : s.ids)
             id = rank->rank == 2 ? 3 : -1;
         ASSERT_EQ(s.update(), ncclSuccess);
         s.sync();
         EXPECT_EQ(s.bits(), 0);
-        EXPECT_EQ(cudaFree(d_first), cudaSuccess);
+        pool_give(d_first, s.ids.size() * 8);
     });
     unsetenv("SWIMLANE_SOFT_FAULTS");
 }

@@ -73,6 +73,11 @@ TEST(GroupDestroy, ALateRankIsWaitedForNoLongerThanTheLimit)
 
 TEST(GroupDestroy, TheDeviceOfTheCallerStays)
 {
+    int ndevices = 0;
+
+    ASSERT_EQ(cudaGetDeviceCount(&ndevices), cudaSuccess);
+    if (ndevices < 2)
+        GTEST_SKIP() << "one GPU";
     on_ranks({2}, [](swl_rank *rank) {
         int device = -1;
         const int other = 1 - rank->device;

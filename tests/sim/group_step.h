@@ -47,9 +47,14 @@ struct GroupStep {
     {
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
-        for (void *ptr : {(void *)d_ids, (void *)d_out_ids, (void *)d_in, (void *)d_weights,
-                          (void *)d_rows, (void *)d_out_weights, (void *)d_out, memory})
-            EXPECT_EQ(cudaFree(ptr), cudaSuccess);
+        pool_give(d_ids, tokens * topk * sizeof(*d_ids));
+        pool_give(d_out_ids, rows * topk * sizeof(*d_out_ids));
+        pool_give(d_in, tokens * hidden * sizeof(*d_in));
+        pool_give(d_weights, tokens * topk * sizeof(*d_weights));
+        pool_give(d_rows, rows * hidden * sizeof(*d_rows));
+        pool_give(d_out_weights, rows * topk * sizeof(*d_out_weights));
+        pool_give(d_out, tokens * hidden * sizeof(*d_out));
+        pool_give(memory, memory_bytes);
         EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
     }
     GroupStep(const GroupStep &) = delete;
@@ -154,7 +159,7 @@ struct GroupStep {
         memory_bytes = 0;
         EXPECT_EQ(ncclEpHandleMemSize(group, NCCL_EP_LAYOUT_FLAT, nullptr, &memory_bytes, topk),
                   ncclSuccess);
-        EXPECT_EQ(cudaMalloc(&memory, memory_bytes), cudaSuccess);
+        memory = pool_take(memory_bytes);
         EXPECT_EQ(cudaMemset(memory, byte, memory_bytes), cudaSuccess);
         settle();
         open_memory();
@@ -164,12 +169,13 @@ struct GroupStep {
     {
         void *old = memory;
 
-        EXPECT_EQ(cudaMalloc(&memory, memory_bytes), cudaSuccess);
+        memory = pool_take(memory_bytes);
         EXPECT_EQ(cudaMemcpy(memory, old, memory_bytes, cudaMemcpyDeviceToDevice), cudaSuccess);
         settle();
         open_memory();
         EXPECT_EQ(cudaMemset(old, 0xee, memory_bytes), cudaSuccess);
-        EXPECT_EQ(cudaFree(old), cudaSuccess);
+        settle(); /* before another rank may get it */
+        pool_give(old, memory_bytes);
     }
     void use_library_memory(size_t new_columns = topk)
     {
@@ -194,7 +200,7 @@ struct GroupStep {
     }
     template <class T> static void allocate(T *&ptr, size_t n)
     {
-        EXPECT_EQ(cudaMalloc((void **)&ptr, n * sizeof(T)), cudaSuccess);
+        ptr = static_cast<T *>(pool_take(n * sizeof(T)));
     }
     static ncclEpTensor_t tensor(ncclDataType_t dtype, void *data, size_t *sizes, unsigned ndim)
     {
