@@ -35,20 +35,31 @@ SWL_DEV void qp_put(const struct swl_qp *qp, uint64_t index, const struct swl_wq
                                   w->word[4 * i + 3]}});
 }
 
-/* The entries of this queue known to be complete, at least `done`; *syndrome_p != 0 on error. */
+/* The entries of this queue known to be complete, at least `done`; *syndrome_p != 0 on error.
+ * Completions lie in a ring of cq_mask + 1, one for each entry in order, and nobody takes them: where
+ * the next one is expected there is that one, or a newer one of the same place, or still the one a
+ * ring's length before it. A look at each place finds the newest of all. */
 SWL_DEV uint64_t qp_completed(const struct swl_qp *qp, uint64_t done, uint32_t *syndrome_p)
 {
-    uint32_t last = read_completion(qp->cq + SWL_CQE_LAST_WORD);
-    uint32_t opcode = swl_cqe_opcode(last);
-
     *syndrome_p = 0;
-    if (opcode == SWL_CQE_NONE)
-        return done;
-    if (opcode != SWL_CQE_DONE) {
-        *syndrome_p = swl_cqe_syndrome(read_completion(qp->cq + SWL_CQE_SYNDROME_WORD));
-        return done;
+    for (uint32_t places = qp->cq_mask + 1; places > 0; places--) {
+        const uint32_t *cq =
+            qp->cq + (static_cast<uint32_t>(done) & qp->cq_mask) * (SWL_CQE_BYTES / 4);
+        uint32_t last = read_completion(cq + SWL_CQE_LAST_WORD);
+        uint32_t opcode = swl_cqe_opcode(last), more;
+
+        if (opcode == SWL_CQE_NONE)
+            return done;
+        if (opcode != SWL_CQE_DONE) {
+            *syndrome_p = swl_cqe_syndrome(read_completion(cq + SWL_CQE_SYNDROME_WORD));
+            return done;
+        }
+        more = (swl_cqe_index(last) + 1 - static_cast<uint32_t>(done)) & 0xffffu;
+        if (more > SWL_WQE_DEPTH_MAX)
+            return done;
+        done += more;
     }
-    return swl_index_after(done, swl_cqe_index(last) + 1);
+    return done;
 }
 
 SWL_DEV void qp_fault(const struct swl_watch *w, struct wait_at at, uint64_t done,

@@ -16,7 +16,7 @@ struct swl_qp {
     uint8_t *sq;   /* [depth] blocks of 64 bytes */
     uint32_t *dbr; /* doorbell record, two words */
     uint64_t *doorbell;
-    const uint32_t *cq; /* one completion; a newer one overwrites it */
+    const uint32_t *cq; /* [cq_mask + 1] completions; newer ones overwrite them */
     uint64_t sink;      /* 8 bytes of registered memory for old values of adds */
     uint32_t sink_lkey;
     uint32_t qpn;
@@ -28,6 +28,7 @@ struct swl_qp {
     uint64_t rung;     /* last value told to the NIC */
     uint64_t done;     /* all entries before it are known to be complete */
     uint32_t ringing;  /* shared: 1 = somebody rings, 2 = it has to ring again */
-    uint32_t pad[9];
+    uint32_t cq_mask; /* completion of entry i: cq[i & cq_mask]; 0, or 1 of a NIC's ordinary ring */
+    uint32_t pad[8];
 };
 static_assert(sizeof(struct swl_qp) == 128, "tables of views are indexed on host and device");
