@@ -5,14 +5,13 @@
 #include "transport/proxy/verbs_wire.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "transport/verbs/rc.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define VERBS_ADDRESS_ID 0x76657262u
-#define RNR_TIMER        12 /* 0.64 ms */
 #define INLINE_BYTES     32
 
 /* Travels as struct swl_wire_address. */
@@ -83,8 +82,7 @@ static ncclResult_t open_objects(struct verbs_wire *w, struct verbs_queue *q)
     q->qp = w->verbs.ibv_create_qp(w->pd, &attr);
     if (q->qp == NULL)
         return refuse(w, "gives no queue pair", errno);
-    q->psn = (uint32_t)(swl_gpu_now_ns() * 0x9e3779b97f4a7c15ull >> 40) ^ q->qp->qp_num;
-    q->psn &= 0xffffffu;
+    q->psn = swl_rc_psn(q->qp->qp_num);
     return ncclSuccess;
 }
 
@@ -136,33 +134,6 @@ ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p)
     return ncclSuccess;
 }
 
-/* log2 of a number of reads, rounded down; a device has at least one. */
-static uint8_t log_of(int reads)
-{
-    uint8_t log = 0;
-
-    while (reads > 1) {
-        reads >>= 1;
-        log++;
-    }
-    return log;
-}
-
-static struct mlx5_end end_of(const struct verbs_wire *w, const struct verbs_queue *q)
-{
-    struct mlx5_end e = {.qpn = q->qp->qp_num,
-                         .psn = q->psn,
-                         .lid = w->port.lid,
-                         .mtu = w->port.mtu,
-                         .ethernet = w->port.ethernet,
-                         .grh_required = w->port.grh_required,
-                         .log_reads_out = log_of(w->attr.max_qp_init_rd_atom),
-                         .log_reads_in = log_of(w->attr.max_qp_rd_atom)};
-
-    memcpy(e.gid, w->port.gid, sizeof(e.gid));
-    return e;
-}
-
 ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
                                struct swl_wire_address *address_p)
 {
@@ -173,7 +144,7 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    e.end = end_of(w, q);
+    e.end = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
     e.applied = (uintptr_t)&q->mailbox->applied;
     e.applied_key = q->mailbox_mr->rkey;
     memset(address_p, 0, sizeof(*address_p));
@@ -181,78 +152,19 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
     return ncclSuccess;
 }
 
-static ncclResult_t modify(const struct verbs_wire *w, const struct verbs_queue *q,
-                           struct verbs_qp_attr *attr, int mask, const char *what)
+/* `error` of a step of rc.h. */
+static ncclResult_t step(const struct verbs_wire *w, int error, const char *what)
 {
-    const int error = w->verbs.ibv_modify_qp(q->qp, attr, mask);
-
     return error ? refuse(w, what, error) : ncclSuccess;
-}
-
-static ncclResult_t to_init(const struct verbs_wire *w, const struct verbs_queue *q)
-{
-    struct verbs_qp_attr a;
-
-    memset(&a, 0, sizeof(a));
-    a.qp_state = VERBS_STATE_INIT;
-    a.port_num = w->port.number;
-    a.qp_access_flags = VERBS_ACCESS_REMOTE_WRITE | VERBS_ACCESS_REMOTE_READ;
-    if (w->attr.atomic_cap != VERBS_ATOMIC_NONE)
-        a.qp_access_flags |= VERBS_ACCESS_REMOTE_ATOMIC;
-    return modify(w, q, &a, VERBS_QP_STATE | VERBS_QP_PKEY | VERBS_QP_PORT | VERBS_QP_ACCESS,
-                  "does not initialise a queue pair");
-}
-
-static ncclResult_t to_receive(const struct verbs_wire *w, const struct verbs_queue *q,
-                               const struct mlx5_path *path)
-{
-    struct verbs_qp_attr a;
-
-    memset(&a, 0, sizeof(a));
-    a.qp_state = VERBS_STATE_RTR;
-    a.path_mtu = path->mtu;
-    a.dest_qp_num = path->remote_qpn;
-    a.rq_psn = path->recv_psn;
-    a.max_dest_rd_atomic = (uint8_t)(1u << path->log_rra);
-    a.min_rnr_timer = RNR_TIMER;
-    a.ah_attr.port_num = path->port;
-    a.ah_attr.sl = path->sl;
-    a.ah_attr.dlid = path->rlid;
-    if (path->ethernet || path->global) {
-        a.ah_attr.is_global = 1;
-        memcpy(a.ah_attr.dgid, path->rgid, sizeof(path->rgid));
-        a.ah_attr.sgid_index = path->gid_index;
-        a.ah_attr.hop_limit = path->hop_limit;
-        a.ah_attr.traffic_class = path->tclass;
-    }
-    return modify(w, q, &a,
-                  VERBS_QP_STATE | VERBS_QP_AV | VERBS_QP_MTU | VERBS_QP_PEER | VERBS_QP_RQ_PSN |
-                      VERBS_QP_READS_IN | VERBS_QP_RNR_TIMER,
-                  "does not connect a queue pair");
-}
-
-static ncclResult_t to_send(const struct verbs_wire *w, const struct verbs_queue *q,
-                            const struct mlx5_path *path)
-{
-    struct verbs_qp_attr a;
-
-    memset(&a, 0, sizeof(a));
-    a.qp_state = VERBS_STATE_RTS;
-    a.sq_psn = path->send_psn;
-    a.timeout = path->timeout;
-    a.retry_cnt = path->retries;
-    a.rnr_retry = 7; /* for ever; receives do not run out */
-    a.max_rd_atomic = (uint8_t)(1u << path->log_sra);
-    return modify(w, q, &a,
-                  VERBS_QP_STATE | VERBS_QP_SQ_PSN | VERBS_QP_TIMEOUT | VERBS_QP_RETRY |
-                      VERBS_QP_RNR_RETRY | VERBS_QP_READS_OUT,
-                  "does not let a queue pair send");
 }
 
 static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
                                   const struct verbs_end *peer, const struct mlx5_path *path)
 {
-    SWL_TRY(to_init(w, q));
+    const bool adds = w->attr.atomic_cap != VERBS_ATOMIC_NONE;
+
+    SWL_TRY(step(w, swl_rc_init(&w->verbs, q->qp, w->port.number, adds),
+                 "does not initialise a queue pair"));
     q->by_message = w->messages || peer->messages;
     q->peer_applied = peer->applied;
     q->peer_applied_key = peer->applied_key;
@@ -262,8 +174,8 @@ static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
         if (error)
             return refuse(w, "takes no receives", error);
     }
-    SWL_TRY(to_receive(w, q, path));
-    return to_send(w, q, path);
+    SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, path), "does not connect a queue pair"));
+    return step(w, swl_rc_send(&w->verbs, q->qp, path), "does not let a queue pair send");
 }
 
 ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
@@ -281,7 +193,7 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    mine = end_of(w, q);
+    mine = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
     if (e.id != VERBS_ADDRESS_ID || !swl_mlx5_path(&path, &mine, &e.end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s queue pair %u cannot reach its peer: %s",
                         w->rank, w->port.name, qp, why);
@@ -290,11 +202,7 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
     if (rc == ncclSuccess) {
         q->connected = true;
     } else { /* as before; what fails here fails again in the next connect */
-        struct verbs_qp_attr a;
-
-        memset(&a, 0, sizeof(a));
-        a.qp_state = VERBS_STATE_RESET;
-        (void)w->verbs.ibv_modify_qp(q->qp, &a, VERBS_QP_STATE);
+        (void)swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_RESET);
     }
     (void)pthread_mutex_unlock(&q->lock);
     return rc;
@@ -304,15 +212,13 @@ ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp)
 {
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
-    struct verbs_qp_attr a;
     ncclResult_t rc = ncclSuccess;
 
-    memset(&a, 0, sizeof(a));
-    a.qp_state = VERBS_STATE_ERROR;
     (void)pthread_mutex_lock(&q->lock);
     q->connected = false;
     if (q->qp)
-        rc = modify(w, q, &a, VERBS_QP_STATE, "does not stop a queue pair");
+        rc = step(w, swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_ERROR),
+                  "does not stop a queue pair");
     (void)pthread_mutex_unlock(&q->lock);
     return rc;
 }
