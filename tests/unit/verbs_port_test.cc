@@ -206,7 +206,7 @@ class VerbsPort : public ::testing::Test
     }
 
     struct swl_verbs verbs;
-    struct swl_port_want want = {nullptr, -1, true, nullptr};
+    struct swl_port_want want = {nullptr, -1, SWL_PORT_DEVX, nullptr};
     struct ibv_context *context = nullptr;
     struct swl_port port = {};
     char why[200] = "";

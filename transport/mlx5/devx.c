@@ -4,66 +4,15 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/gpu.h"
-#include "transport/mlx5/tune.h"
 #include "transport/wqe.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define QPS_MAX        65536u
 #define DOORBELL_BYTES 8
 
-static const char *reason(int error)
-{
-    return error ? strerror(error) : "no reason given";
-}
-
 /* ---- creation, step by step ---- */
-
-static ncclResult_t check_config(const struct swl_nic_config *config)
-{
-    SWL_TRY(swl_nic_check_config(config, QPS_MAX));
-    if (config->first_index & 0xffffu)
-        return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: queues of an mlx5 device begin at multiples of 65536, not at "
-                        "%llu (SWIMLANE_START_POSITION)",
-                        config->rank, (unsigned long long)config->first_index);
-    return ncclSuccess;
-}
-
-static ncclResult_t open_device(struct devx_nic *nic, const struct swl_nic_ib *ib,
-                                const struct swl_nic_near *near)
-{
-    const struct swl_port_want want = {ib->hca, ib->gid_index, true, near};
-    char text[256];
-
-    if (!swl_port_open(&nic->verbs, &want, &nic->context, &nic->port, text, sizeof(text)))
-        return swl_fail(ncclSystemError, "rank %u nic: %s", nic->rank, text);
-    return swl_mlx5_tune(&nic->tuning, nic->rank, ib, &nic->port);
-}
-
-static ncclResult_t open_domain(struct devx_nic *nic)
-{
-    struct mlx5_pd_out out = {0};
-    struct mlx5_obj obj;
-    int error;
-
-    errno = 0;
-    nic->pd = nic->verbs.ibv_alloc_pd(nic->context);
-    if (nic->pd == NULL)
-        return swl_fail(ncclSystemError, "rank %u nic: %s gives no protection domain: %s",
-                        nic->rank, nic->port.name, reason(errno));
-    memset(&obj, 0, sizeof(obj));
-    obj.pd.in = nic->pd;
-    obj.pd.out = &out;
-    error = nic->verbs.mlx5dv_init_obj(&obj, MLX5_OBJ_PD);
-    if (error)
-        return swl_fail(ncclSystemError, "rank %u nic: %s does not name its protection domain: %s",
-                        nic->rank, nic->port.name, reason(error));
-    nic->pdn = out.pdn;
-    return ncclSuccess;
-}
 
 static ncclResult_t ask_caps(struct devx_nic *nic, uint32_t depth)
 {
@@ -72,21 +21,23 @@ static ncclResult_t ask_caps(struct devx_nic *nic, uint32_t depth)
     int error;
 
     swl_mlx5_query_caps(&c);
-    error = nic->verbs.mlx5dv_devx_general_cmd(nic->context, c.in, c.in_bytes, c.out, c.out_bytes);
+    error = nic->device.verbs.mlx5dv_devx_general_cmd(nic->device.context, c.in, c.in_bytes, c.out,
+                                                      c.out_bytes);
     if (!swl_mlx5_check(&c, error, text, sizeof(text)))
-        return swl_fail(ncclSystemError, "rank %u nic: %s: %s", nic->rank, nic->port.name, text);
+        return swl_fail(ncclSystemError, "rank %u nic: %s: %s", nic->device.rank,
+                        nic->device.port.name, text);
     swl_mlx5_caps_read(&c, &nic->caps);
     if (nic->caps.cqe_version != 1)
         return swl_fail(ncclSystemError,
                         "rank %u nic: %s writes completions of version %u, version 1 is needed",
-                        nic->rank, nic->port.name, nic->caps.cqe_version);
+                        nic->device.rank, nic->device.port.name, nic->caps.cqe_version);
     if (!nic->caps.atomic)
-        return swl_fail(ncclSystemError, "rank %u nic: %s has no remote adds", nic->rank,
-                        nic->port.name);
+        return swl_fail(ncclSystemError, "rank %u nic: %s has no remote adds", nic->device.rank,
+                        nic->device.port.name);
     if (nic->caps.log_max_qp_size < 31 && depth > 1u << nic->caps.log_max_qp_size)
-        return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: %s has queues of at most %u entries, not %u", nic->rank,
-                        nic->port.name, 1u << nic->caps.log_max_qp_size, depth);
+        return swl_fail(
+            ncclInvalidUsage, "rank %u nic: %s has queues of at most %u entries, not %u",
+            nic->device.rank, nic->device.port.name, 1u << nic->caps.log_max_qp_size, depth);
     return ncclSuccess;
 }
 
@@ -96,24 +47,17 @@ static ncclResult_t open_doorbells(struct devx_nic *nic)
     static const uint32_t kinds[] = {MLX5_UAR_NC_DEDICATED, MLX5_UAR_NC, MLX5_UAR_BF};
     uint64_t bytes = DOORBELL_BYTES;
     void *mapped = NULL;
-    cudaError_t error;
 
     errno = 0;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && nic->uar == NULL; i++) {
-        nic->uar = nic->verbs.mlx5dv_devx_alloc_uar(nic->context, kinds[i]);
+        nic->uar = nic->device.verbs.mlx5dv_devx_alloc_uar(nic->device.context, kinds[i]);
         if (kinds[i] == MLX5_UAR_BF && nic->caps.log_bf_bytes > 3)
             bytes = 1ull << nic->caps.log_bf_bytes;
     }
     if (nic->uar == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: %s gives no doorbell registers: %s",
-                        nic->rank, nic->port.name, reason(errno));
-    error = swl_gpu_registers_map(nic->uar->reg_addr, bytes, &mapped);
-    if (error != cudaSuccess)
-        return swl_fail(ncclSystemError,
-                        "rank %u nic: the GPU may not write doorbells of %s (%s): load the NVIDIA "
-                        "driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or run as "
-                        "root",
-                        nic->rank, nic->port.name, swl_gpu_error_text(error));
+                        nic->device.rank, nic->device.port.name, swl_mlx5_error_text(errno));
+    SWL_TRY(swl_mlx5_map_registers(&nic->device, nic->uar->reg_addr, bytes, &mapped));
     nic->doorbell = mapped;
     return ncclSuccess;
 }
@@ -122,17 +66,16 @@ static ncclResult_t open_all(struct devx_nic *nic, const struct swl_nic_config *
 {
     int error;
 
-    SWL_TRY(open_device(nic, swl_nic_ib_of(config->ib), config->near));
-    SWL_TRY(open_domain(nic));
+    SWL_TRY(swl_mlx5_device_open(&nic->device, config));
     SWL_TRY(ask_caps(nic, config->depth));
     SWL_TRY(open_doorbells(nic));
-    error = nic->verbs.mlx5dv_devx_query_eqn(nic->context, 0, &nic->event_queue);
+    error = nic->device.verbs.mlx5dv_devx_query_eqn(nic->device.context, 0, &nic->event_queue);
     if (error)
-        return swl_fail(ncclSystemError, "rank %u nic: %s names no event queue: %s", nic->rank,
-                        nic->port.name, reason(error));
+        return swl_fail(ncclSystemError, "rank %u nic: %s names no event queue: %s",
+                        nic->device.rank, nic->device.port.name, swl_mlx5_error_text(error));
     SWL_TRY(swl_devx_open_rings(nic));
-    return swl_devx_reg_mr(&nic->base, nic->rings.base + nic->rings.sink, 8ull * nic->max_qps,
-                           SWL_NIC_LOCAL_WRITE, &nic->rings.sink_region);
+    return swl_mlx5_reg(&nic->device, nic->rings.base + nic->rings.sink, 8ull * nic->max_qps,
+                        SWL_NIC_LOCAL_WRITE, &nic->rings.sink_region);
 }
 
 /* ---- the end, also of a creation that failed half-way ---- */
@@ -143,29 +86,19 @@ static void keep_first(ncclResult_t *rc_p, ncclResult_t next)
         *rc_p = next;
 }
 
-static ncclResult_t gone(const struct devx_nic *nic, const char *what, int error)
-{
-    return error == 0 ? ncclSuccess
-                      : swl_fail(ncclSystemError, "rank %u nic: %s keeps its %s: %s", nic->rank,
-                                 nic->port.name, what, reason(error));
-}
-
 static ncclResult_t close_all(struct devx_nic *nic)
 {
     ncclResult_t rc = ncclSuccess;
 
     for (uint32_t i = 0; i < nic->nqps; i++)
         keep_first(&rc, swl_devx_destroy_qp(nic, &nic->qps[i]));
-    keep_first(&rc, swl_devx_drop_regions(nic));
+    keep_first(&rc, swl_mlx5_drop_regions(&nic->device));
     keep_first(&rc, swl_devx_close_rings(nic));
     if (nic->doorbell)
         keep_first(&rc, SWL_CUDA(swl_gpu_registers_unmap(nic->uar->reg_addr)));
     if (nic->uar)
-        nic->verbs.mlx5dv_devx_free_uar(nic->uar);
-    if (nic->pd)
-        keep_first(&rc, gone(nic, "protection domain", nic->verbs.ibv_dealloc_pd(nic->pd)));
-    if (nic->context)
-        keep_first(&rc, gone(nic, "context", nic->verbs.ibv_close_device(nic->context)));
+        nic->device.verbs.mlx5dv_devx_free_uar(nic->uar);
+    keep_first(&rc, swl_mlx5_device_close(&nic->device));
     free(nic->qps);
     return rc;
 }
@@ -176,7 +109,7 @@ ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_con
     struct devx_nic *nic;
     ncclResult_t rc;
 
-    SWL_TRY(check_config(config));
+    SWL_TRY(swl_mlx5_check_config(config));
     nic = calloc(1, sizeof(*nic));
     if (nic) {
         nic->max_qps = config->max_qps ? config->max_qps : 1;
@@ -188,8 +121,9 @@ ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_con
                         config->max_qps);
     }
     nic->base.ops = swl_devx_ops();
-    nic->verbs = *verbs;
-    nic->rank = config->rank;
+    nic->device.verbs = *verbs;
+    nic->device.rank = config->rank;
+    nic->device.devx = true;
     nic->depth_log2 = (uint32_t)__builtin_ctz(config->depth);
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
@@ -199,8 +133,8 @@ ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_con
         free(nic);
         return rc;
     }
-    swl_log(SWL_LEVEL_INFO, "rank %u nic: devx on %s port %u, rings by %s", nic->rank,
-            nic->port.name, nic->port.number, mlx5_way_text(nic->rings.way));
+    swl_log(SWL_LEVEL_INFO, "rank %u nic: devx on %s port %u, rings by %s", nic->device.rank,
+            nic->device.port.name, nic->device.port.number, mlx5_way_text(nic->rings.way));
     *nic_p = &nic->base;
     return ncclSuccess;
 }
@@ -227,7 +161,7 @@ static ncclResult_t devx_destroy(struct swl_nic *base)
     if (nic == NULL)
         return ncclSuccess;
     rc = close_all(nic);
-    swl_verbs_unload(&nic->verbs);
+    swl_verbs_unload(&nic->device.verbs);
     free(nic);
     return rc;
 }
@@ -239,11 +173,22 @@ static void devx_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
 
     memset(caps_p, 0, sizeof(*caps_p));
     caps_p->name = "devx";
-    caps_p->device = nic->port.name;
+    caps_p->device = nic->device.port.name;
     caps_p->max_depth = log_depth < 15 ? 1u << log_depth : SWL_WQE_DEPTH_MAX;
-    caps_p->max_qps = QPS_MAX;
+    caps_p->max_qps = MLX5_QPS_MAX;
     caps_p->max_region_bytes = UINT64_MAX;
     caps_p->device_bytes = nic->rings.way == MLX5_WAY_HOST ? 0 : nic->rings.allocated_bytes;
+}
+
+static ncclResult_t devx_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,
+                                struct swl_nic_region *region_p)
+{
+    return swl_mlx5_reg(&devx_of(base)->device, ptr, bytes, access, region_p);
+}
+
+static ncclResult_t devx_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region)
+{
+    return swl_mlx5_dereg(&devx_of(base)->device, region);
 }
 
 const struct swl_nic_ops *swl_devx_ops(void)
@@ -253,8 +198,8 @@ const struct swl_nic_ops *swl_devx_ops(void)
         .create = devx_create,
         .destroy = devx_destroy,
         .caps = devx_caps,
-        .reg_mr = swl_devx_reg_mr,
-        .dereg_mr = swl_devx_dereg_mr,
+        .reg_mr = devx_reg_mr,
+        .dereg_mr = devx_dereg_mr,
         .create_qp = swl_devx_create_qp,
         .address = swl_devx_address,
         .connect = swl_devx_connect,

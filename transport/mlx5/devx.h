@@ -14,9 +14,7 @@
 #define SWL_MLX5_DEVX_H
 
 #include "transport/mlx5/commands.h"
-#include "transport/mlx5/reach.h"
-#include "transport/nic.h"
-#include "transport/verbs/port.h"
+#include "transport/mlx5/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,13 +36,6 @@ struct devx_qp {
     uint64_t bad_index;
 };
 
-struct devx_region; /* devx_region.c */
-
-/* What failed, way by way, for one sentence. */
-struct devx_reasons {
-    char text[320];
-};
-
 /* All rings, records and sinks. */
 struct devx_rings {
     enum mlx5_way way;
@@ -58,20 +49,15 @@ struct devx_rings {
 
 struct devx_nic {
     struct swl_nic base;
-    struct swl_verbs verbs;
-    uint32_t rank, max_qps, depth_log2, nqps;
+    struct mlx5_device device;
+    uint32_t max_qps, depth_log2, nqps;
     uint64_t first_index, timeout_ns;
-    struct swl_port port;
-    struct mlx5_tuning tuning;
     struct mlx5_caps caps;
-    struct ibv_context *context;
-    struct ibv_pd *pd;
-    uint32_t pdn, event_queue;
+    uint32_t event_queue;
     struct mlx5_uar *uar;
     uint64_t *doorbell; /* address for kernels; NULL = not mapped */
     void *stream;       /* copies of the host into rings of the GPU */
     struct devx_rings rings;
-    struct devx_region *regions;
     struct devx_qp *qps; /* [max_qps] */
 };
 
@@ -88,14 +74,6 @@ struct devx_layout swl_devx_layout(const struct devx_nic *nic, uint32_t i);
 /* Copy `bytes` to (from) offset `at` of the rings and wait. */
 ncclResult_t swl_devx_put(struct devx_nic *nic, uint64_t at, const void *from, size_t bytes);
 ncclResult_t swl_devx_get(struct devx_nic *nic, uint64_t at, void *to, size_t bytes);
-void swl_devx_reason(struct devx_reasons *r, enum mlx5_way way, const char *why);
-const char *swl_devx_errno(void);
-
-/* devx_region.c */
-ncclResult_t swl_devx_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,
-                             struct swl_nic_region *region_p);
-ncclResult_t swl_devx_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region);
-ncclResult_t swl_devx_drop_regions(struct devx_nic *nic);
 
 /* devx_qp.c */
 ncclResult_t swl_devx_create_qp(struct swl_nic *base, uint32_t *qp_p);

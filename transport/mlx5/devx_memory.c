@@ -10,7 +10,6 @@
 #include "transport/wqe.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,22 +17,9 @@
 #define GPU_PAGE     65536u /* of the GPU's memory; dmabufs and umems are made of whole ones */
 #define RECORD_BYTES 64u    /* one cache line for each doorbell record */
 
-const char *swl_devx_errno(void)
-{
-    return errno ? strerror(errno) : "no reason given";
-}
-
 static uint64_t up(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
-}
-
-void swl_devx_reason(struct devx_reasons *r, enum mlx5_way way, const char *why)
-{
-    const size_t at = strlen(r->text);
-
-    snprintf(r->text + at, sizeof(r->text) - at, "%s%s: %s", at ? "; " : "", mlx5_way_text(way),
-             why);
 }
 
 /* ---- rings ---- */
@@ -99,7 +85,7 @@ static ncclResult_t take_memory(struct devx_nic *nic, enum mlx5_way way)
 }
 
 /* false: not this way; the reason is noted. */
-static bool register_rings(struct devx_nic *nic, struct devx_reasons *why)
+static bool register_rings(struct devx_nic *nic, struct mlx5_reasons *why)
 {
     struct devx_rings *r = &nic->rings;
     const uint64_t host_page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -116,28 +102,28 @@ static bool register_rings(struct devx_nic *nic, struct devx_reasons *why)
     if (r->way == MLX5_WAY_DMABUF) {
         error = swl_gpu_dmabuf(r->base, r->bytes, &in.dmabuf_fd);
         if (error != cudaSuccess) {
-            swl_devx_reason(why, r->way, swl_gpu_error_text(error));
+            swl_mlx5_reason(why, r->way, swl_gpu_error_text(error));
             return false;
         }
-        r->umem = nic->verbs.mlx5dv_devx_umem_reg_ex(nic->context, &in);
+        r->umem = nic->device.verbs.mlx5dv_devx_umem_reg_ex(nic->device.context, &in);
         if (r->umem == NULL)
-            swl_devx_reason(why, r->way, swl_devx_errno());
+            swl_mlx5_reason(why, r->way, swl_mlx5_error_text(errno));
         (void)close(in.dmabuf_fd); /* the registration keeps the memory */
         return r->umem != NULL;
     }
-    r->umem =
-        nic->verbs.mlx5dv_devx_umem_reg(nic->context, r->base, r->bytes, VERBS_ACCESS_LOCAL_WRITE);
+    r->umem = nic->device.verbs.mlx5dv_devx_umem_reg(nic->device.context, r->base, r->bytes,
+                                                     VERBS_ACCESS_LOCAL_WRITE);
     if (r->umem == NULL)
-        swl_devx_reason(why, r->way, swl_devx_errno());
+        swl_mlx5_reason(why, r->way, swl_mlx5_error_text(errno));
     return r->umem != NULL;
 }
 
 ncclResult_t swl_devx_open_rings(struct devx_nic *nic)
 {
-    struct mlx5_reach reach = {true, true, nic->verbs.mlx5dv_devx_umem_reg_ex != NULL, 0};
+    struct mlx5_reach reach = {true, true, nic->device.verbs.mlx5dv_devx_umem_reg_ex != NULL, 0};
     const struct devx_layout end = swl_devx_layout(nic, nic->max_qps);
     struct devx_rings *r = &nic->rings;
-    struct devx_reasons why = {""};
+    struct mlx5_reasons why = {""};
     enum mlx5_way way;
 
     /* the records end where those of one more queue pair would begin, had it no rings */
@@ -150,11 +136,11 @@ ncclResult_t swl_devx_open_rings(struct devx_nic *nic)
         reach.failed |= 1u << way;
     }
     if (way == MLX5_WAY_NONE)
-        return swl_fail(ncclSystemError, "rank %u nic: %s cannot reach its queues: %s", nic->rank,
-                        nic->port.name, why.text);
+        return swl_fail(ncclSystemError, "rank %u nic: %s cannot reach its queues: %s",
+                        nic->device.rank, nic->device.port.name, why.text);
     if (why.text[0])
-        swl_log(SWL_LEVEL_INFO, "rank %u nic: %s has its queues by %s (%s)", nic->rank,
-                nic->port.name, mlx5_way_text(way), why.text);
+        swl_log(SWL_LEVEL_INFO, "rank %u nic: %s has its queues by %s (%s)", nic->device.rank,
+                nic->device.port.name, mlx5_way_text(way), why.text);
     return ncclSuccess;
 }
 
@@ -165,10 +151,10 @@ ncclResult_t swl_devx_close_rings(struct devx_nic *nic)
     int error = 0;
 
     if (r->umem)
-        error = nic->verbs.mlx5dv_devx_umem_dereg(r->umem);
+        error = nic->device.verbs.mlx5dv_devx_umem_dereg(r->umem);
     if (error)
-        rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps its queues: %s", nic->rank,
-                      nic->port.name, strerror(error));
+        rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps its queues: %s", nic->device.rank,
+                      nic->device.port.name, strerror(error));
     if (nic->stream)
         next = SWL_CUDA(swl_gpu_stream_destroy(nic->stream));
     rc = rc != ncclSuccess ? rc : next;

@@ -32,13 +32,13 @@ static_assert(sizeof(struct devx_address) <= sizeof(struct swl_nic_address),
 static ncclResult_t modify(struct devx_nic *nic, struct devx_qp *q, struct mlx5_command *c)
 {
     const int error =
-        nic->verbs.mlx5dv_devx_obj_modify(q->qp, c->in, c->in_bytes, c->out, c->out_bytes);
+        nic->device.verbs.mlx5dv_devx_obj_modify(q->qp, c->in, c->in_bytes, c->out, c->out_bytes);
     char text[160];
 
     if (swl_mlx5_check(c, error, text, sizeof(text)))
         return ncclSuccess;
-    return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s", nic->rank, q->qpn,
-                    nic->port.name, text);
+    return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s", nic->device.rank,
+                    q->qpn, nic->device.port.name, text);
 }
 
 static ncclResult_t create(struct devx_nic *nic, struct mlx5_command *c,
@@ -48,11 +48,12 @@ static ncclResult_t create(struct devx_nic *nic, struct mlx5_command *c,
     struct mlx5dv_devx_obj *object;
 
     errno = 0;
-    object =
-        nic->verbs.mlx5dv_devx_obj_create(nic->context, c->in, c->in_bytes, c->out, c->out_bytes);
+    object = nic->device.verbs.mlx5dv_devx_obj_create(nic->device.context, c->in, c->in_bytes,
+                                                      c->out, c->out_bytes);
     if (object == NULL) {
         (void)swl_mlx5_check(c, errno ? errno : EIO, text, sizeof(text));
-        return swl_fail(ncclSystemError, "rank %u nic: %s: %s", nic->rank, nic->port.name, text);
+        return swl_fail(ncclSystemError, "rank %u nic: %s: %s", nic->device.rank,
+                        nic->device.port.name, text);
     }
     *object_p = object;
     *number_p = swl_mlx5_number(c);
@@ -93,7 +94,7 @@ static ncclResult_t create_rc(struct devx_nic *nic, struct devx_qp *q)
         .place = {nic->rings.umem->umem_id, q->at.sq, q->at.sq_record},
         .log_size = nic->depth_log2,
         .uar_page = nic->uar->page_id,
-        .pd = nic->pdn,
+        .pd = nic->device.pdn,
         .cqn = q->cqn,
         .ts_format = nic->caps.sq_ts_format,
     };
@@ -110,7 +111,7 @@ static ncclResult_t initialise(struct devx_nic *nic, struct devx_qp *q)
 {
     struct mlx5_command c;
 
-    swl_mlx5_init_qp(&c, q->qpn, nic->port.number);
+    swl_mlx5_init_qp(&c, q->qpn, nic->device.port.number);
     SWL_TRY(modify(nic, q, &c));
     q->state = SWL_NIC_QP_INIT;
     q->syndrome = 0;
@@ -125,7 +126,7 @@ ncclResult_t swl_devx_create_qp(struct swl_nic *base, uint32_t *qp_p)
     ncclResult_t rc;
 
     if (nic->nqps == nic->max_qps)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: more than %u queue pairs", nic->rank,
+        return swl_fail(ncclInvalidUsage, "rank %u nic: more than %u queue pairs", nic->device.rank,
                         nic->max_qps);
     memset(q, 0, sizeof(*q));
     q->at = swl_devx_layout(nic, nic->nqps);
@@ -151,14 +152,14 @@ ncclResult_t swl_devx_destroy_qp(struct devx_nic *nic, struct devx_qp *q)
     int error = 0;
 
     if (q->qp)
-        error = nic->verbs.mlx5dv_devx_obj_destroy(q->qp);
+        error = nic->device.verbs.mlx5dv_devx_obj_destroy(q->qp);
     if (error)
-        rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps queue pair 0x%06x: %s", nic->rank,
-                      nic->port.name, q->qpn, strerror(error));
-    error = q->cq ? nic->verbs.mlx5dv_devx_obj_destroy(q->cq) : 0;
+        rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps queue pair 0x%06x: %s",
+                      nic->device.rank, nic->device.port.name, q->qpn, strerror(error));
+    error = q->cq ? nic->device.verbs.mlx5dv_devx_obj_destroy(q->cq) : 0;
     if (error && rc == ncclSuccess)
         rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps completion queue 0x%06x: %s",
-                      nic->rank, nic->port.name, q->cqn, strerror(error));
+                      nic->device.rank, nic->device.port.name, q->cqn, strerror(error));
     q->qp = q->cq = NULL;
     return rc;
 }
@@ -171,13 +172,13 @@ static void describe(const struct devx_nic *nic, const struct devx_qp *q, struct
     end->qpn = q->qpn;
     end->psn = q->psn;
     end->ece = q->ece;
-    end->lid = nic->port.lid;
-    end->mtu = nic->port.mtu;
-    end->ethernet = nic->port.ethernet;
-    end->grh_required = nic->port.grh_required;
+    end->lid = nic->device.port.lid;
+    end->mtu = nic->device.port.mtu;
+    end->ethernet = nic->device.port.ethernet;
+    end->grh_required = nic->device.port.grh_required;
     end->log_reads_out = (uint8_t)nic->caps.log_reads_out;
     end->log_reads_in = (uint8_t)nic->caps.log_reads_in;
-    memcpy(end->gid, nic->port.gid, sizeof(end->gid));
+    memcpy(end->gid, nic->device.port.gid, sizeof(end->gid));
 }
 
 ncclResult_t swl_devx_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p)
@@ -210,25 +211,25 @@ static ncclResult_t resolve(struct devx_nic *nic, const struct devx_qp *q, struc
     attr.is_global = 1;
     attr.port_num = path->port;
     errno = 0;
-    ah = nic->verbs.ibv_create_ah(nic->pd, &attr);
+    ah = nic->device.verbs.ibv_create_ah(nic->device.pd, &attr);
     if (ah == NULL)
         return swl_fail(ncclSystemError,
                         "rank %u nic: queue pair 0x%06x: no way from %s port %u to the peer's "
                         "address: %s",
-                        nic->rank, q->qpn, nic->port.name, path->port,
+                        nic->device.rank, q->qpn, nic->device.port.name, path->port,
                         errno ? strerror(errno) : "no reason given");
     memset(&obj, 0, sizeof(obj));
     obj.ah.in = ah;
     obj.ah.out = &out;
-    error = nic->verbs.mlx5dv_init_obj(&obj, MLX5_OBJ_AH);
+    error = nic->device.verbs.mlx5dv_init_obj(&obj, MLX5_OBJ_AH);
     if (error == 0)
         memcpy(path->rmac, out.av->rmac, sizeof(path->rmac));
-    (void)nic->verbs.ibv_destroy_ah(ah);
+    (void)nic->device.verbs.ibv_destroy_ah(ah);
     return error == 0 ? ncclSuccess
                       : swl_fail(ncclSystemError,
                                  "rank %u nic: queue pair 0x%06x: %s does not tell the peer's MAC: "
                                  "%s",
-                                 nic->rank, q->qpn, nic->port.name, strerror(error));
+                                 nic->device.rank, q->qpn, nic->device.port.name, strerror(error));
 }
 
 /* Any state to init, queue empty. */
@@ -277,17 +278,19 @@ ncclResult_t swl_devx_connect(struct swl_nic *base, uint32_t qp, const struct sw
 
     memcpy(&a, peer->bytes, sizeof(a));
     if (q->state != SWL_NIC_QP_INIT)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is %s", nic->rank, q->qpn,
+        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is %s", nic->device.rank,
+                        q->qpn,
                         q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
     if (a.id != ADDRESS_ID)
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: queue pair 0x%06x: the peer's NIC is of another kind or "
                         "version",
-                        nic->rank, q->qpn);
+                        nic->device.rank, q->qpn);
     describe(nic, q, &mine);
-    if (!swl_mlx5_path(&path, &mine, &a.end, &nic->tuning, &why))
+    if (!swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x of %s port %u: %s",
-                        nic->rank, q->qpn, nic->port.name, nic->port.number, why);
+                        nic->device.rank, q->qpn, nic->device.port.name, nic->device.port.number,
+                        why);
     if (path.ethernet)
         SWL_TRY(resolve(nic, q, &path));
     return bring_up(nic, q, &path);
@@ -342,10 +345,11 @@ ncclResult_t swl_devx_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp
 
     if (q->state == SWL_NIC_QP_READY) { /* one that is not connected may look as if it had failed */
         swl_mlx5_query_qp(&c, q->qpn);
-        error = nic->verbs.mlx5dv_devx_obj_query(q->qp, c.in, c.in_bytes, c.out, c.out_bytes);
+        error =
+            nic->device.verbs.mlx5dv_devx_obj_query(q->qp, c.in, c.in_bytes, c.out, c.out_bytes);
         if (!swl_mlx5_check(&c, error, text, sizeof(text)))
-            return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s", nic->rank,
-                            q->qpn, nic->port.name, text);
+            return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s",
+                            nic->device.rank, q->qpn, nic->device.port.name, text);
         swl_mlx5_qp_read(&c, &state, &index);
         if (state != MLX5_QP_RTS) {
             SWL_TRY(read_failure(nic, q));

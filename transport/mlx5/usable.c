@@ -9,7 +9,7 @@
 bool swl_devx_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
-    const struct swl_port_want want = {ib->hca, ib->gid_index, true, config->near};
+    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_DEVX, config->near};
     struct ibv_context *context = NULL;
     struct swl_verbs verbs;
     struct swl_port port;

@@ -201,7 +201,7 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
 
 static bool wanted(const struct search *s, struct ibv_device *device, const char *name)
 {
-    if (s->want->devx && !s->verbs->mlx5dv_is_supported(device))
+    if (s->want->kind != SWL_PORT_ANY && !s->verbs->mlx5dv_is_supported(device))
         return false;
     for (uint32_t number = 1; number <= PORTS_MAX; number++)
         if (swl_hca_matches(s->want->hca, name, number))
@@ -222,13 +222,14 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     memset(port, 0, sizeof(*port));
     snprintf(port->name, sizeof(port->name), "%s", name);
     errno = 0;
-    if (s->want->devx)
+    if (s->want->kind == SWL_PORT_DEVX)
         context = s->verbs->mlx5dv_open_device(device, &attr);
     else
         context = s->verbs->ibv_open_device(device);
     if (context == NULL) {
         snprintf(s->why, room(s), "%s cannot be opened%s: %s", name,
-                 s->want->devx ? " for DevX" : "", errno ? strerror(errno) : "no reason given");
+                 s->want->kind == SWL_PORT_DEVX ? " for DevX" : "",
+                 errno ? strerror(errno) : "no reason given");
         return NULL;
     }
     for (uint32_t number = 1; number <= PORTS_MAX; number++)
@@ -308,7 +309,7 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
             snprintf(s.why, room(&s), "this machine has no RDMA device (/dev/infiniband)");
         else
             snprintf(s.why, room(&s), "none of %d RDMA devices is %s%s%s", n,
-                     want->devx ? "an mlx5 device" : "one",
+                     want->kind != SWL_PORT_ANY ? "an mlx5 device" : "one",
                      want->hca && *want->hca ? " that SWIMLANE_IB_HCA allows: " : "",
                      want->hca ? want->hca : "");
         return false;

@@ -22,10 +22,16 @@ struct swl_port {
     uint8_t gid[16];
 };
 
+enum swl_port_kind {
+    SWL_PORT_ANY,
+    SWL_PORT_MLX5, /* mlx5 devices only */
+    SWL_PORT_DEVX, /* the same, opened for DevX */
+};
+
 struct swl_port_want {
     const char *hca;                 /* syntax of NCCL_IB_HCA; NULL or "" = any */
     int32_t gid_index;               /* -1 = choose */
-    bool devx;                       /* mlx5 devices only, opened for DevX */
+    uint32_t kind;                   /* enum swl_port_kind */
     const struct swl_nic_near *near; /* which comes first; NULL = as they are listed */
 };
 
@@ -37,8 +43,9 @@ bool swl_hca_matches(const char *spec, const char *name, uint32_t port);
  * InfiniBand the first, or the second where it carries the LID of a router. */
 int swl_gid_choose(const struct verbs_gid_entry *entries, uint32_t n, bool ethernet);
 
-/* Open the first active port that is wanted, of the nearest device that has one. The context is the caller's. false: `why` says what keeps
- * the first wanted device from being used, or that there is none. */
+/* Open the first active port that is wanted, of the nearest device that has one. The context is the
+ * caller's. false: `why` says what keeps the first wanted device from being used, or that there is
+ * none. */
 bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *want,
                    struct ibv_context **context_p, struct swl_port *port_p, char *why,
                    size_t why_bytes);
