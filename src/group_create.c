@@ -158,6 +158,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .timeout_ns = g->timeout_ns,
         .driver = g->network,
         .ib = &ib,
+        .proxy_adds = g->options.proxy_adds,
         .socket_ifname = g->options.socket_ifname,
         .soft_link = g->options.soft_link,
         .soft_faults = g->options.soft_faults,

@@ -29,6 +29,13 @@ enum swl_soft_executor {
     SWL_SOFT_ENGINE, /* a fiber of the emulator */
 };
 
+/* How an add travels on the wire of a proxy, best first: SWIMLANE_PROXY_ADDS. */
+enum swl_adds {
+    SWL_ADDS_ATOMICS,    /* a FETCH_ADD of the device */
+    SWL_ADDS_IMMEDIATES, /* 32 bits with a WRITE, applied by the peer's host */
+    SWL_ADDS_MESSAGES,   /* a SEND, applied by the peer's host */
+};
+
 /* First member of every driver's NIC. */
 struct swl_nic {
     const struct swl_nic_ops *ops;
@@ -62,6 +69,7 @@ struct swl_nic_config {
     const struct swl_nic_ib *ib;     /* NULL = nothing set */
     const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
     const struct swl_nic_near *near; /* NULL = as the devices are listed */
+    uint32_t proxy_adds;             /* enum swl_adds: no better one is used */
 };
 
 struct swl_nic_caps {

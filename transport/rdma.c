@@ -90,6 +90,7 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
         .ib = c->ib,
+        .proxy_adds = c->proxy_adds,
         .socket_ifname = c->socket_ifname,
         .soft_link = c->soft_link,
         .soft_faults = c->soft_faults,

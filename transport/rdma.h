@@ -36,6 +36,7 @@ struct swl_rdma_config {
     uint64_t timeout_ns;
     uint32_t driver;                 /* enum swl_transport_bit, as swl_select_group chose */
     const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
+    uint32_t proxy_adds;             /* enum swl_adds */
     const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
     struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK; 0 = none */
     const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS; NULL or "" = none */

@@ -113,16 +113,29 @@ static bool parse_wire(const char *text, bool *fp32_p)
     return true;
 }
 
+/* The place of a name among the n names. */
+static bool parse_name(const char *text, const char *const *names, uint32_t n, uint32_t *at)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcasecmp(text, names[i]) == 0) {
+            *at = i;
+            return true;
+        }
+    return false;
+}
+
 static bool parse_executor(const char *text, uint32_t *executor_p)
 {
     static const char *const names[] = {"auto", "blocks", "thread", "engine"};
 
-    for (uint32_t i = 0; i < SWL_COUNT_OF(names); i++)
-        if (strcasecmp(text, names[i]) == 0) {
-            *executor_p = i;
-            return true;
-        }
-    return false;
+    return parse_name(text, names, SWL_COUNT_OF(names), executor_p);
+}
+
+static bool parse_adds(const char *text, uint32_t *adds_p)
+{
+    static const char *const names[] = {"atomics", "immediates", "messages"};
+
+    return parse_name(text, names, SWL_COUNT_OF(names), adds_p);
 }
 
 static bool parse_text(const char *text, char *at)
@@ -152,6 +165,8 @@ static bool parse(const struct swl_option_row *row, const char *text, void *at)
         return parse_wire(text, at);
     case SWL_OPTION_executor:
         return parse_executor(text, at);
+    case SWL_OPTION_adds:
+        return parse_adds(text, at);
     case SWL_OPTION_text:
         return parse_text(text, at);
     case SWL_OPTION_note:
@@ -173,6 +188,7 @@ static void set_default(const struct swl_option_row *row, void *at)
         [SWL_OPTION_link] = sizeof(swl_opt_link),
         [SWL_OPTION_wire] = sizeof(swl_opt_wire),
         [SWL_OPTION_executor] = sizeof(swl_opt_executor),
+        [SWL_OPTION_adds] = sizeof(swl_opt_adds),
         [SWL_OPTION_text] = sizeof(swl_opt_text),
         [SWL_OPTION_note] = 0,
     };

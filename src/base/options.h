@@ -38,6 +38,7 @@ typedef uint32_t swl_opt_transports;
 typedef struct swl_link_model swl_opt_link;
 typedef bool swl_opt_wire;         /* true: fp32 */
 typedef uint32_t swl_opt_executor; /* enum swl_soft_executor of transport/nic.h, in this order */
+typedef uint32_t swl_opt_adds;     /* enum swl_adds of transport/nic.h, in this order */
 typedef char swl_opt_text[256];    /* "" = not set */
 
 struct swl_options {
@@ -54,6 +55,7 @@ enum swl_option_kind {
     SWL_OPTION_link,
     SWL_OPTION_wire,
     SWL_OPTION_executor,
+    SWL_OPTION_adds,
     SWL_OPTION_text,
     SWL_OPTION_note
 };

@@ -42,6 +42,7 @@ OPT(ib_timeout, "SWIMLANE_IB_TIMEOUT", "NCCL_IB_TIMEOUT", u32, 0, 1, 31, "", "Ac
 OPT(ib_retry_cnt, "SWIMLANE_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", u32, 0, 1, 7, "", "Retries of the NIC.")
 OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer; then num_qp_per_rank, then NCCL_IB_QPS_PER_CONNECTION.")
 OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")
+OPT(proxy_adds, "SWIMLANE_PROXY_ADDS", NULL, adds, 0, 0, 0, "", "Best way for an add of proxy: atomics (default), immediates (a write with 32 bits) or messages. Two NICs use the worse of what both allow and have.")
 OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "Accepted; for the net plugin, which is missing in this version.")
 OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each software NIC, e.g. 400:3. Unset: no link model.")
 OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of the software NIC, grammar in docs/testing.md.")

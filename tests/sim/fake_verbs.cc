@@ -47,7 +47,7 @@ FakeQueue *queue_of(struct verbs_qp *qp)
     return reinterpret_cast<FakeQueue *>(qp);
 }
 
-void complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uint32_t bytes)
+struct verbs_wc &complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uint32_t bytes)
 {
     struct verbs_wc wc = {};
 
@@ -55,7 +55,9 @@ void complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uint32_t bytes)
     wc.status = status;
     wc.byte_len = bytes;
     wc.qp_num = qp->qp_num;
-    static_cast<FakeCq *>(qp->send_cq)->entries.push_back(wc);
+    std::deque<struct verbs_wc> &entries = static_cast<FakeCq *>(qp->send_cq)->entries;
+    entries.push_back(wc);
+    return entries.back();
 }
 
 uint64_t *as_word(uint64_t address)
@@ -68,6 +70,27 @@ void *as_memory(uint64_t address)
     return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
 }
 
+uint32_t receive(FakeQueue *p, const struct verbs_send_wr *wr)
+{
+    const struct verbs_sge *s = wr->sg_list;
+    const bool send = wr->opcode == VERBS_WR_SEND;
+
+    if (p->receives.empty()) {
+        fake.dry++;
+        return 13;
+    }
+    if (send)
+        memcpy(as_memory(p->receive_sges.front().addr), as_memory(s->addr), s->length);
+    struct verbs_wc &wc =
+        complete(&p->qp, p->receives.front().wr_id, 0, wr->num_sge ? s->length : 0);
+    wc.opcode = send ? VERBS_WC_RECV : VERBS_WC_RECV_IMM;
+    wc.imm_data = wr->imm_data;
+    (send ? fake.sends : fake.immediates)++;
+    p->receives.pop_front();
+    p->receive_sges.pop_front();
+    return 0;
+}
+
 uint32_t execute(FakeQueue *q, const struct verbs_send_wr *wr)
 {
     const struct verbs_sge *s = wr->sg_list;
@@ -76,24 +99,17 @@ uint32_t execute(FakeQueue *q, const struct verbs_send_wr *wr)
     if (peer == fake.queues.end() || peer->second->state < VERBS_STATE_RTR ||
         peer->second->state == VERBS_STATE_ERROR)
         return 12;
-    if (wr->opcode == VERBS_WR_WRITE) {
-        memcpy(as_memory(wr->wr.rdma.remote_addr), as_memory(s->addr), s->length);
+    if (wr->opcode == VERBS_WR_WRITE || wr->opcode == VERBS_WR_WRITE_IMM) {
+        if (wr->num_sge)
+            memcpy(as_memory(wr->wr.rdma.remote_addr), as_memory(s->addr), s->length);
     } else if (wr->opcode == VERBS_WR_READ) {
         memcpy(as_memory(s->addr), as_memory(wr->wr.rdma.remote_addr), s->length);
     } else if (wr->opcode == VERBS_WR_FETCH_ADD) {
         *as_word(s->addr) = *as_word(wr->wr.atomic.remote_addr);
         *as_word(wr->wr.atomic.remote_addr) += wr->wr.atomic.compare_add;
-    } else if (peer->second->receives.empty()) {
-        fake.dry++;
-        return 13;
-    } else {
-        FakeQueue *p = peer->second;
-
-        memcpy(as_memory(p->receive_sges.front().addr), as_memory(s->addr), s->length);
-        complete(&p->qp, p->receives.front().wr_id, 0, s->length);
-        p->receives.pop_front();
-        p->receive_sges.pop_front();
     }
+    if (wr->opcode == VERBS_WR_SEND || wr->opcode == VERBS_WR_WRITE_IMM)
+        return receive(peer->second, wr);
     return 0;
 }
 

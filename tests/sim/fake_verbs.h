@@ -35,6 +35,7 @@ struct FakeVerbs {
     std::map<uint32_t, FakeQueue *> queues; // by number
     std::vector<size_t> posts;              // requests of each call
     uint32_t dry = 0;                       // messages that found no receive
+    uint32_t sends = 0, immediates = 0;     // messages that found one
     // the next request that is executed completes with this status
     uint32_t next_status = 0;
     std::deque<struct verbs_async_event> events;

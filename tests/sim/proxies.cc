@@ -10,14 +10,31 @@
 namespace
 {
 
+ncclResult_t create_limited(struct swl_nic **nic_p, const struct swl_nic_config *config,
+                            const struct swl_nic_ops *ops, uint32_t adds)
+{
+    struct swl_nic_config one = *config;
+
+    one.proxy_adds = adds;
+    return swl_proxy_create(nic_p, &one, ops, swl_verbs_wire_ops());
+}
+
+ncclResult_t create_immediates(struct swl_nic **nic_p, const struct swl_nic_config *config);
 ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config);
 
-// Adds by message, as on devices without atomics.
+// As on devices without atomics, and as on those without immediates.
+const struct swl_nic_ops immediates_ops =
+    SWL_PROXY_OPS("verbs, adds by immediate", create_immediates);
 const struct swl_nic_ops messages_ops = SWL_PROXY_OPS("verbs, adds by message", create_messages);
+
+ncclResult_t create_immediates(struct swl_nic **nic_p, const struct swl_nic_config *config)
+{
+    return create_limited(nic_p, config, &immediates_ops, SWL_ADDS_IMMEDIATES);
+}
 
 ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config)
 {
-    return swl_proxy_create(nic_p, config, &messages_ops, swl_verbs_messages_ops());
+    return create_limited(nic_p, config, &messages_ops, SWL_ADDS_MESSAGES);
 }
 
 } // namespace
@@ -29,12 +46,12 @@ bool nic_on_verbs()
 
 bool nic_by_message(const struct swl_nic *nic)
 {
-    return nic->ops == &messages_ops;
+    return nic->ops == &messages_ops || nic->ops == &immediates_ops;
 }
 
 std::vector<const struct swl_nic_ops *> nic_proxies()
 {
     if (nic_on_verbs())
-        return {swl_proxy_verbs_ops(), &messages_ops};
+        return {swl_proxy_verbs_ops(), &immediates_ops, &messages_ops};
     return {loop_ops(), swl_tcp_ops()};
 }

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string.h>
 
 namespace
@@ -32,11 +33,13 @@ class VerbsWire : public ::testing::Test
         swl_log_set(level);
     }
 
-    ncclResult_t open_both(bool messages)
+    // What each end may use.
+    ncclResult_t open_both(uint32_t adds0 = SWL_ADDS_ATOMICS, uint32_t adds1 = SWL_ADDS_ATOMICS)
     {
         for (int n = 0; n < 2; n++) {
+            config.adds = n ? adds1 : adds0;
             config.rank = static_cast<uint32_t>(n);
-            SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs, messages));
+            SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs));
             SWL_TRY(
                 wire[n]->ops->reg_mr(wire[n], words[n], sizeof(words[n]), everything, &region[n]));
             SWL_TRY(wire[n]->ops->create_qp(wire[n], &qp[n]));
@@ -92,7 +95,7 @@ class VerbsWire : public ::testing::Test
 
     enum swl_level level;
     struct swl_verbs verbs;
-    struct swl_wire_config config = {0, 0, 2, 8, 100, 1000000000, nullptr, nullptr, nullptr};
+    struct swl_wire_config config = {0, 0, 2, 8, 100, 1000000000, nullptr, nullptr, nullptr, 0};
     struct swl_wire *wire[2] = {nullptr, nullptr};
     struct swl_nic_region region[2] = {};
     uint32_t qp[2] = {9, 9};
@@ -101,7 +104,7 @@ class VerbsWire : public ::testing::Test
 
 TEST_F(VerbsWire, ConnectsBothEndsWithEachOthersNumbers)
 {
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
     ASSERT_EQ(fake.queues.size(), 2u);
     FakeQueue *a = fake.queues.begin()->second, *b = fake.queues.rbegin()->second;
 
@@ -117,7 +120,7 @@ TEST_F(VerbsWire, ConnectsBothEndsWithEachOthersNumbers)
 
 TEST_F(VerbsWire, BatchIsOneLinkedPostWithOneCompletion)
 {
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
     words[0][1] = 11;
     words[0][2] = 22;
     ASSERT_EQ(post({request(SWL_WQE_NOP, 0, 0), request(SWL_WQE_WRITE, 1, 1),
@@ -140,7 +143,7 @@ TEST_F(VerbsWire, NoMoreIsTakenThanTheQueueHolds)
 {
     std::vector<struct swl_wire_request> many;
 
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
     for (int i = 0; i < 12; i++)
         many.push_back(request(SWL_WQE_WRITE, 1, 1));
     EXPECT_EQ(post(many), 8u);
@@ -150,26 +153,135 @@ TEST_F(VerbsWire, NoMoreIsTakenThanTheQueueHolds)
     expect_done(111);
 }
 
+// What each end has, and what the pair then uses.
+TEST_F(VerbsWire, BothEndsUseTheWorseOfTheirTwoWays)
+{
+    const uint32_t ways[] = {SWL_ADDS_ATOMICS, SWL_ADDS_IMMEDIATES, SWL_ADDS_MESSAGES};
+
+    for (uint32_t a : ways)
+        for (uint32_t b : ways) {
+            next = 100;
+            words[1][3] = 0;
+            ASSERT_EQ(open_both(a, b), ncclSuccess) << swl_last_error();
+            for (int i = 0; i < 4; i++) {
+                ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 1u);
+                (void)poll(1);
+                expect_done(100 + static_cast<uint64_t>(i));
+            }
+            EXPECT_EQ(words[1][3], 4u);
+            EXPECT_EQ(fake.sends, std::max(a, b) == 2 ? 4u : std::max(a, b)) << a << b;
+            EXPECT_EQ(fake.immediates, std::max(a, b) == 1 ? 3u : 0u) << a << b;
+            for (struct swl_wire *&w : wire) {
+                EXPECT_EQ(w->ops->close(w), ncclSuccess) << swl_last_error();
+                w = nullptr;
+            }
+            fake_end();
+            verbs = fake_machine();
+        }
+}
+
 TEST_F(VerbsWire, AddByMessageIsCompleteWhenThePeerHasAppliedIt)
 {
-    fake.atomic_cap = 0;
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
-    for (int i = 0; i < 100; i++) {
-        const uint64_t value = (1ull << 50) + static_cast<uint64_t>(i), before = words[1][3];
+    for (uint32_t way : {SWL_ADDS_IMMEDIATES, SWL_ADDS_MESSAGES}) {
+        next = 100;
+        ASSERT_EQ(open_both(way), ncclSuccess) << swl_last_error();
+        for (int i = 0; i < 100; i++) {
+            const uint64_t value = (i % 3 ? 0 : 1ull << 50) + static_cast<uint64_t>(i),
+                           before = words[1][3];
 
-        ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, value)}), 1u);
-        EXPECT_TRUE(poll(0).empty()) << "it has only been sent";
-        EXPECT_EQ(words[1][3], before);
-        EXPECT_TRUE(poll(1).empty());
-        EXPECT_EQ(words[1][3], before + value);
-        expect_done(100 + static_cast<uint64_t>(i));
+            ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, value)}), 1u);
+            EXPECT_TRUE(poll(0).empty()) << "it has only been sent";
+            EXPECT_EQ(words[1][3], before);
+            EXPECT_TRUE(poll(1).empty());
+            EXPECT_EQ(words[1][3], before + value);
+            expect_done(100 + static_cast<uint64_t>(i));
+        }
+        EXPECT_EQ(fake.dry, 0u);
+        for (struct swl_wire *&w : wire) {
+            EXPECT_EQ(w->ops->close(w), ncclSuccess) << swl_last_error();
+            w = nullptr;
+        }
     }
+}
+
+TEST_F(VerbsWire, ImmediatesTravelWithTheWriteBeforeThem)
+{
+    fake.atomic_cap = 0;
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 1u);
+    EXPECT_EQ(fake.posts, std::vector<size_t>({1}));
+    (void)poll(1);
+    expect_done(100);
+    fake.posts.clear();
+    words[0][1] = 11;
+    words[0][2] = 22;
+    ASSERT_EQ(post({request(SWL_WQE_WRITE, 1, 1), request(SWL_WQE_WRITE, 2, 2),
+                    request(SWL_WQE_FETCH_ADD, 5, 3, 2), request(SWL_WQE_FETCH_ADD, 5, 3, 0xffffff),
+                    request(SWL_WQE_FETCH_ADD, 5, 3, 0x1000000)}),
+              5u);
+    EXPECT_EQ(fake.posts, std::vector<size_t>({4}));
+    EXPECT_EQ(fake.immediates, 2u);
+    EXPECT_EQ(fake.sends, 2u) << "the word's first add, and the value of 25 bits";
+    EXPECT_EQ(words[1][1], 11u);
+    EXPECT_EQ(words[1][2], 22u);
+    expect_done(102);
+    (void)poll(1);
+    EXPECT_EQ(words[1][3], 1u + 2 + 0xffffff + 0x1000000);
+    expect_done(105);
+}
+
+// Places of the table are given anew: 256 words apart, and a word under a second key.
+TEST_F(VerbsWire, WordsThatShareAPlaceAreNotMixedUp)
+{
+    static uint64_t wide[1024];
+    struct swl_nic_region of;
+    uint64_t sum[4] = {};
+
+    fake.atomic_cap = 0;
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(wire[1]->ops->reg_mr(wire[1], wide, sizeof(wide), everything, &of), ncclSuccess);
+    memset(wide, 0, sizeof(wide));
+    for (uint64_t i = 0; i < 200; i++) {
+        const uint64_t which = (i * i / 3) % 4;
+        auto r = request(SWL_WQE_FETCH_ADD, 5, 3, i);
+
+        r.remote = reinterpret_cast<uintptr_t>(&wide[256 * which]);
+        r.rkey = of.rkey;
+        sum[which] += i;
+        ASSERT_EQ(post({r}), 1u);
+        (void)poll(1);
+        expect_done(100 + i);
+    }
+    for (int i = 0; i < 4; i++)
+        EXPECT_EQ(wide[256 * i], sum[i]);
+    EXPECT_GT(fake.immediates, 20u);
+    EXPECT_GT(fake.sends, 20u);
+    EXPECT_EQ(wire[1]->ops->dereg_mr(wire[1], &of), ncclSuccess);
+    auto r = request(SWL_WQE_FETCH_ADD, 5, 3, 1);
+    r.remote = reinterpret_cast<uintptr_t>(&wide[256 * ((199 * 199 / 3) % 4)]);
+    r.rkey = of.rkey;
+    ASSERT_EQ(post({r}), 1u);
+    (void)poll(1);
+    expect_done(300, SWL_SYNDROME_REMOTE_ACCESS);
     EXPECT_EQ(fake.dry, 0u);
+}
+
+TEST_F(VerbsWire, AFailedWriteIsNamedAndNotTheAddThatItCarries)
+{
+    ASSERT_EQ(open_both(SWL_ADDS_IMMEDIATES), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(post({request(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 1u);
+    (void)poll(1);
+    expect_done(100);
+    fake.next_status = 10;
+    ASSERT_EQ(post({request(SWL_WQE_WRITE, 1, 1), request(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 2u);
+    expect_done(101, SWL_SYNDROME_REMOTE_ACCESS);
+    (void)poll(1);
+    EXPECT_EQ(words[1][3], 1u);
 }
 
 TEST_F(VerbsWire, RefusedMessageComesBackAsASyndrome)
 {
-    ASSERT_EQ(open_both(true), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(SWL_ADDS_MESSAGES), ncclSuccess) << swl_last_error();
     auto good = request(SWL_WQE_FETCH_ADD, 5, 3, 1), bad = request(SWL_WQE_FETCH_ADD, 5, 3, 1),
          later = request(SWL_WQE_FETCH_ADD, 5, 3, 1);
 
@@ -192,7 +304,7 @@ TEST_F(VerbsWire, StatusOfACompletionBecomesASyndrome)
                 {13, SWL_SYNDROME_RNR_RETRY},
                 {21, SWL_SYNDROME_LOCAL_OPERATION}};
 
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
     for (const auto &row : rows) {
         next = 100;
         ASSERT_EQ(post({request(SWL_WQE_WRITE, 1, 1)}), 1u);
@@ -209,7 +321,7 @@ TEST_F(VerbsWire, StatusOfACompletionBecomesASyndrome)
 
 TEST_F(VerbsWire, EventOfTheDeviceEndsItsQueuePair)
 {
-    ASSERT_EQ(open_both(false), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
     fake.events.push_back({fake.queues.rbegin()->second, VERBS_EVENT_QP_FATAL});
     EXPECT_FALSE(wire[0]->ops->progress(wire[0])) << "that is the other end's";
     EXPECT_TRUE(poll(0).empty());
@@ -222,7 +334,7 @@ TEST_F(VerbsWire, EventOfTheDeviceEndsItsQueuePair)
 TEST_F(VerbsWire, IwarpIsRefusedWithASentence)
 {
     fake.transport = VERBS_IWARP;
-    EXPECT_EQ(open_both(false), ncclSystemError);
+    EXPECT_EQ(open_both(), ncclSystemError);
     EXPECT_NE(strstr(swl_last_error(), "iWARP"), nullptr) << swl_last_error();
 }
 
@@ -237,7 +349,7 @@ TEST_F(VerbsWire, FailureOfAnyCallIsReportedAndNothingIsLeft)
         fake.atomic_cap = at % 2;
         fake.fail_at = at;
         swl_call_begin("test", 0);
-        rc = open_both(false);
+        rc = open_both();
         if (rc == ncclSuccess)
             rc = wire[0]->ops->to_error(wire[0], qp[0]);
         for (int n = 0; n < 2 && rc == ncclSuccess; n++)

@@ -51,5 +51,5 @@ class Devx : public ::testing::Test
     struct swl_verbs verbs;
     struct swl_nic_ib ib = {nullptr, -1, -1, -1, 0, 0};
     struct swl_nic_config config = {0,       0, 4, 256, 0,       1000000000, {},
-                                    nullptr, 0, 0, &ib, nullptr, nullptr};
+                                    nullptr, 0, 0, &ib, nullptr, nullptr,    0};
 };

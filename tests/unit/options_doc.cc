@@ -29,6 +29,7 @@ static std::string values(const swl_option_row &row)
         return "list";
     case SWL_OPTION_wire:
     case SWL_OPTION_executor:
+    case SWL_OPTION_adds:
         return "word";
     case SWL_OPTION_text:
         return "text";

@@ -139,6 +139,7 @@ TEST(VerbsAbi, StructsOfTheDataPathMatch)
     EXPECT_SAME_SIZE(verbs_send_wr, ibv_send_wr);
     EXPECT_SAME_FIELD(verbs_send_wr, sg_list, ibv_send_wr, sg_list);
     EXPECT_SAME_FIELD(verbs_send_wr, num_sge, ibv_send_wr, num_sge);
+    EXPECT_SAME_FIELD(verbs_send_wr, imm_data, ibv_send_wr, imm_data);
     EXPECT_SAME_FIELD(verbs_send_wr, opcode, ibv_send_wr, opcode);
     EXPECT_SAME_FIELD(verbs_send_wr, send_flags, ibv_send_wr, send_flags);
     EXPECT_SAME_FIELD(verbs_send_wr, wr.rdma.remote_addr, ibv_send_wr, wr.rdma.remote_addr);
@@ -150,6 +151,8 @@ TEST(VerbsAbi, StructsOfTheDataPathMatch)
     EXPECT_SAME_FIELD(verbs_recv_wr, sg_list, ibv_recv_wr, sg_list);
     EXPECT_SAME_SIZE(verbs_wc, ibv_wc);
     EXPECT_SAME_FIELD(verbs_wc, status, ibv_wc, status);
+    EXPECT_SAME_FIELD(verbs_wc, opcode, ibv_wc, opcode);
+    EXPECT_SAME_FIELD(verbs_wc, imm_data, ibv_wc, imm_data);
     EXPECT_SAME_FIELD(verbs_wc, byte_len, ibv_wc, byte_len);
     EXPECT_SAME_SIZE(verbs_async_event, ibv_async_event);
     EXPECT_SAME_FIELD(verbs_async_event, event_type, ibv_async_event, event_type);
@@ -173,7 +176,9 @@ TEST(VerbsAbi, NumbersOfQueuePairsMatch)
                         VERBS_QP_SQ_PSN,       VERBS_QP_READS_IN,
                         VERBS_QP_PEER,         VERBS_EVENT_CQ_ERR,
                         VERBS_EVENT_QP_FATAL,  VERBS_EVENT_QP_REQUEST,
-                        VERBS_EVENT_QP_ACCESS, VERBS_EVENT_DEVICE_FATAL};
+                        VERBS_EVENT_QP_ACCESS, VERBS_EVENT_DEVICE_FATAL,
+                        VERBS_WR_WRITE_IMM,    VERBS_WC_RECV,
+                        VERBS_WC_RECV_IMM};
     const int real[] = {IBV_TRANSPORT_IWARP,
                         IBV_QPT_RC,
                         IBV_ATOMIC_NONE,
@@ -207,7 +212,10 @@ TEST(VerbsAbi, NumbersOfQueuePairsMatch)
                         IBV_EVENT_QP_FATAL,
                         IBV_EVENT_QP_REQ_ERR,
                         IBV_EVENT_QP_ACCESS_ERR,
-                        IBV_EVENT_DEVICE_FATAL};
+                        IBV_EVENT_DEVICE_FATAL,
+                        IBV_WR_RDMA_WRITE_WITH_IMM,
+                        IBV_WC_RECV,
+                        IBV_WC_RECV_RDMA_WITH_IMM};
 
     static_assert(sizeof(mine) == sizeof(real), "one for one");
     for (size_t i = 0; i < sizeof(mine) / sizeof(mine[0]); i++)

@@ -22,10 +22,10 @@ if(SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
     else()
         message(STATUS "not built: ops_check (rdma/rdma_cma.h, package librdmacm-dev)")
     endif()
-    # The NIC's conformance over rxe0, adds by atomics and by message; then whole calls of two processes.
+    # The NIC's conformance over rxe0, adds by atomics, immediates and messages; then whole calls of two
+    # processes.
     swl_vm_test(verbs_nic_test env SIMT_THREADS=1 $<TARGET_FILE:transport_sim_test>
                 --gtest_brief=1 --gtest_filter=Nic.*:NicErrors.*:Qp.*)
-    swl_vm_test(verbs_ep_test env SWIMLANE_TRANSPORT=peer,proxy $<TARGET_FILE:swimlane-bench>
-                --place processes --nodes 2 --ranks-per-node 2 --tokens 16 --hidden 128 --topk 2
-                --experts 8 --sms 2)
+    swl_vm_test(verbs_ep_test "${CMAKE_CURRENT_LIST_DIR}/ep" $<TARGET_FILE:swimlane-bench> atomics
+                immediates messages)
 endif()

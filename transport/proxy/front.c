@@ -70,6 +70,7 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .ib = config->ib,
         .near = config->near,
         .socket_ifname = config->socket_ifname,
+        .adds = config->proxy_adds,
     };
 
     SWL_TRY(nic->wire_ops->open(&nic->wire, &wire));

@@ -1,19 +1,17 @@
-/* verbs_post.c: the serving thread of the verbs wire: posts, completions, adds by message, events.
+/* verbs_post.c: the serving thread of the verbs wire: posts, completions, events.
  *
  * Layer: transport/proxy; see verbs_wire.h. What the proxy hands over at once becomes one linked post,
- * whose last request is signalled. NOPs are not posted: they complete with what is before them. */
+ * whose last request is signalled. NOPs are not posted: they complete with what is before them. A
+ * request is named by its index, one that carries two entries by the first. */
 #include "transport/proxy/verbs_wire.h"
 
 #include "src/base/log.h"
 
 #include <string.h>
 
-#define POST_MAX      32           /* requests of one post */
-#define POLL_MAX      16           /* completions of one call */
-#define EVENTS_EVERY  256          /* calls of progress */
-#define ID_ACK        (1ull << 63) /* wr_id; else the index */
-#define ID_RECEIVE    (1ull << 62) /* and the slot */
-#define MESSAGE_MAGIC 0x61646421u
+#define POST_MAX     32  /* requests of one post */
+#define POLL_MAX     16  /* completions of one call */
+#define EVENTS_EVERY 256 /* calls of progress */
 
 static uint32_t syndrome_of(uint32_t status)
 {
@@ -28,9 +26,8 @@ static uint32_t syndrome_of(uint32_t status)
     }
 }
 
-/* The first error stays. */
-static void fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
-                 const char *what)
+void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
+                    const char *what)
 {
     if (q->syndrome)
         return;
@@ -41,88 +38,119 @@ static void fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syn
 
 /* ---- posting ---- */
 
-static int post_send(const struct verbs_queue *q, struct verbs_send_wr *first)
+int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first)
 {
     struct verbs_send_wr *bad;
 
     return q->qp->context->post_send(q->qp, first, &bad);
 }
 
-int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot)
-{
-    struct verbs_sge sge = {(uintptr_t)&q->mailbox->messages[slot], sizeof(struct verbs_message),
-                            q->mailbox_mr->lkey};
-    struct verbs_recv_wr wr = {.wr_id = ID_RECEIVE | slot, .sg_list = &sge, .num_sge = 1};
-    struct verbs_recv_wr *bad;
+/* Requests on their way into one post. */
+struct batch {
+    struct verbs_send_wr wrs[POST_MAX];
+    struct verbs_sge sges[POST_MAX];
+    struct verbs_message messages[POST_MAX];
+    uint32_t count;
+};
 
-    (void)w;
-    return q->qp->context->post_recv(q->qp, &wr, &bad);
+static struct verbs_send_wr *next_of(struct batch *b, uint64_t index)
+{
+    struct verbs_send_wr *wr = &b->wrs[b->count];
+
+    memset(wr, 0, sizeof(*wr));
+    wr->wr_id = index;
+    wr->sg_list = &b->sges[b->count];
+    wr->num_sge = 1;
+    if (b->count > 0)
+        b->wrs[b->count - 1].next = wr;
+    b->count++;
+    return wr;
 }
 
-/* One request; its bytes, if it carries any, lie in *message or in the request. */
-static void fill(const struct verbs_queue *q, const struct swl_wire_request *r,
-                 struct verbs_send_wr *wr, struct verbs_sge *sge, struct verbs_message *message)
+static void put_move(struct batch *b, const struct swl_wire_request *r)
 {
-    *sge = (struct verbs_sge){r->local, r->bytes, r->lkey};
-    wr->wr_id = r->index;
-    wr->sg_list = sge;
-    wr->num_sge = 1;
-    if (r->opcode == SWL_WQE_FETCH_ADD && q->by_message) {
-        *message = (struct verbs_message){r->remote, r->value, r->rkey, MESSAGE_MAGIC};
-        *sge = (struct verbs_sge){(uintptr_t)message, sizeof(*message), 0};
-        wr->opcode = VERBS_WR_SEND;
+    struct verbs_send_wr *wr = next_of(b, r->index);
+
+    wr->opcode = r->opcode == SWL_WQE_READ ? VERBS_WR_READ : VERBS_WR_WRITE;
+    *wr->sg_list = (struct verbs_sge){r->local, r->bytes, r->lkey};
+    wr->wr.rdma.remote_addr = r->remote;
+    wr->wr.rdma.rkey = r->rkey;
+    if (r->is_inline) {
+        wr->sg_list->addr = (uintptr_t)r->data;
         wr->send_flags = VERBS_SEND_INLINE;
-    } else if (r->opcode == SWL_WQE_FETCH_ADD) {
-        wr->opcode = VERBS_WR_FETCH_ADD;
-        wr->wr.atomic.remote_addr = r->remote;
-        wr->wr.atomic.compare_add = r->value;
-        wr->wr.atomic.rkey = r->rkey;
-    } else {
-        wr->opcode = r->opcode == SWL_WQE_READ ? VERBS_WR_READ : VERBS_WR_WRITE;
-        wr->wr.rdma.remote_addr = r->remote;
-        wr->wr.rdma.rkey = r->rkey;
-        if (r->is_inline) {
-            sge->addr = (uintptr_t)r->data;
-            wr->send_flags = VERBS_SEND_INLINE;
-        }
     }
 }
 
-static enum verbs_kind kind_of(const struct verbs_queue *q, const struct swl_wire_request *r)
+static void put_atomic(struct batch *b, const struct swl_wire_request *r)
 {
-    if (r->opcode == SWL_WQE_NOP)
-        return VERBS_KIND_NOP;
-    return r->opcode == SWL_WQE_FETCH_ADD && q->by_message ? VERBS_KIND_MESSAGE : VERBS_KIND_PLAIN;
+    struct verbs_send_wr *wr = next_of(b, r->index);
+
+    wr->opcode = VERBS_WR_FETCH_ADD;
+    *wr->sg_list = (struct verbs_sge){r->local, r->bytes, r->lkey};
+    wr->wr.atomic.remote_addr = r->remote;
+    wr->wr.atomic.compare_add = r->value;
+    wr->wr.atomic.rkey = r->rkey;
+}
+
+/* An add as a message; behind: the request before it is its neighbour, a WRITE that could carry it. */
+static void put_message(const struct verbs_wire *w, struct verbs_queue *q, struct batch *b,
+                        const struct swl_wire_request *r, bool behind)
+{
+    struct verbs_message *message = &b->messages[b->count];
+    struct verbs_send_wr *wr;
+    uint32_t immediate;
+
+    q->needs[r->index % w->depth] = ++q->messages;
+    if (!swl_verbs_add_say(q, r, &immediate, message)) {
+        wr = next_of(b, r->index);
+        wr->opcode = VERBS_WR_SEND;
+        wr->send_flags = VERBS_SEND_INLINE;
+        *wr->sg_list = (struct verbs_sge){(uintptr_t)message, sizeof(*message), 0};
+        return;
+    }
+    if (behind) {
+        wr = &b->wrs[b->count - 1];
+        q->kinds[(r->index - 1) % w->depth] = VERBS_KIND_FUSED;
+    } else { /* of no bytes, to where we may write */
+        wr = next_of(b, r->index);
+        wr->num_sge = 0;
+        wr->wr.rdma.remote_addr = q->peer_applied;
+        wr->wr.rdma.rkey = q->peer_applied_key;
+    }
+    wr->opcode = VERBS_WR_WRITE_IMM;
+    wr->imm_data = immediate;
 }
 
 /* Hand n requests to the device in one post. */
 static void post_some(struct verbs_wire *w, struct verbs_queue *q,
                       const struct swl_wire_request *requests, uint32_t n)
 {
-    struct verbs_send_wr wrs[POST_MAX];
-    struct verbs_sge sges[POST_MAX];
-    struct verbs_message messages[POST_MAX];
-    uint32_t count = 0;
+    struct batch b;
 
-    memset(wrs, 0, n * sizeof(wrs[0]));
+    b.count = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const enum verbs_kind kind = kind_of(q, &requests[i]);
+        const struct swl_wire_request *r = &requests[i];
+        const bool behind = i > 0 && requests[i - 1].opcode == SWL_WQE_WRITE;
+        uint8_t *kind = &q->kinds[r->index % w->depth];
 
-        q->kinds[requests[i].index % w->depth] = (uint8_t)kind;
-        if (kind == VERBS_KIND_NOP)
-            continue;
-        if (count > 0)
-            wrs[count - 1].next = &wrs[count];
-        fill(q, &requests[i], &wrs[count], &sges[count], &messages[count]);
-        count++;
+        q->needs[r->index % w->depth] = 0;
+        *kind = r->opcode == SWL_WQE_NOP ? VERBS_KIND_NOP : VERBS_KIND_PLAIN;
+        if (r->opcode == SWL_WQE_READ || r->opcode == SWL_WQE_WRITE) {
+            put_move(&b, r);
+        } else if (r->opcode == SWL_WQE_FETCH_ADD && q->adds == SWL_ADDS_ATOMICS) {
+            put_atomic(&b, r);
+        } else if (r->opcode == SWL_WQE_FETCH_ADD) {
+            *kind = VERBS_KIND_ADD;
+            put_message(w, q, &b, r, behind);
+        }
     }
     q->posted += n;
-    if (count == 0)
+    if (b.count == 0)
         return;
-    wrs[count - 1].send_flags |= VERBS_SEND_SIGNALLED;
+    b.wrs[b.count - 1].send_flags |= VERBS_SEND_SIGNALLED;
     /* a device that takes no more although there is room is broken, or has lost the queue pair */
-    if (post_send(q, wrs) != 0)
-        fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a request");
+    if (swl_verbs_post_send(q, b.wrs) != 0)
+        swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a request");
 }
 
 uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
@@ -152,89 +180,22 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
     return taken;
 }
 
-/* ---- adds by message: the receiver ---- */
-
-static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
-{
-    uint32_t syndrome = SWL_SYNDROME_REMOTE_ACCESS;
-
-    (void)pthread_mutex_lock(&w->lock);
-    for (uint32_t i = 0; i < w->nregions; i++) {
-        const struct verbs_region *r = &w->regions[i];
-
-        if (r->mr->rkey != m->rkey || !(r->access & SWL_NIC_REMOTE_ADD) || r->bytes < 8 ||
-            m->address < r->address || m->address - r->address > r->bytes - 8)
-            continue;
-        syndrome = SWL_SYNDROME_REMOTE_REQUEST;
-        if (m->address % 8 == 0) {
-            /* release: whoever acquires the sum sees the writes before it, which the device had
-             * placed when it completed the receive */
-            (void)__atomic_fetch_add((uint64_t *)(uintptr_t)m->address, m->value, __ATOMIC_ACQ_REL);
-            syndrome = SWL_SYNDROME_NONE;
-        }
-        break;
-    }
-    (void)pthread_mutex_unlock(&w->lock);
-    return syndrome;
-}
-
-/* A message has arrived: apply it, make room for the next, count it. Behind a refused one none is
- * applied. */
-static void receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
-{
-    const uint32_t slot = (uint32_t)(wc->wr_id & ~ID_RECEIVE);
-    const struct verbs_message *m = &q->mailbox->messages[slot];
-    uint32_t syndrome = SWL_SYNDROME_REMOTE_REQUEST;
-
-    if (q->applied & 0xff)
-        return;
-    if (wc->byte_len == sizeof(*m) && m->magic == MESSAGE_MAGIC)
-        syndrome = apply(w, m);
-    if (syndrome)
-        q->applied |= syndrome;
-    else
-        q->applied += 1 << 8;
-    if (swl_verbs_post_receive(w, q, slot) != 0)
-        fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a receive");
-}
-
-/* Tell the peer how many of its messages are applied; one such write at a time. */
-static void acknowledge(const struct verbs_wire *w, struct verbs_queue *q)
-{
-    struct verbs_sge sge = {(uintptr_t)&q->applied, sizeof(q->applied), 0};
-    struct verbs_send_wr wr = {.wr_id = ID_ACK,
-                               .sg_list = &sge,
-                               .num_sge = 1,
-                               .opcode = VERBS_WR_WRITE,
-                               .send_flags = VERBS_SEND_INLINE | VERBS_SEND_SIGNALLED};
-
-    if (q->applied == q->applied_told || q->ack_posted || q->syndrome)
-        return;
-    wr.wr.rdma.remote_addr = q->peer_applied;
-    wr.wr.rdma.rkey = q->peer_applied_key;
-    if (post_send(q, &wr) != 0) {
-        fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a count");
-        return;
-    }
-    q->applied_told = q->applied;
-    q->ack_posted = true;
-}
-
 /* ---- completions ---- */
 
 static void take(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
 {
     if (wc->status) {
         /* of a request: everything before it has completed */
-        if (!q->syndrome && !(wc->wr_id & (ID_ACK | ID_RECEIVE)) && wc->wr_id > q->sent)
+        if (!q->syndrome && !(wc->wr_id & (VERBS_ID_ACK | VERBS_ID_RECEIVE)) && wc->wr_id > q->sent)
             q->sent = wc->wr_id;
-        fail(w, q, syndrome_of(wc->status), w->verbs.ibv_wc_status_str((int)wc->status));
-    } else if (wc->wr_id & ID_ACK) {
+        swl_verbs_fail(w, q, syndrome_of(wc->status), w->verbs.ibv_wc_status_str((int)wc->status));
+    } else if (wc->wr_id & VERBS_ID_ACK) {
         q->ack_posted = false;
-    } else if (wc->wr_id & ID_RECEIVE) {
-        receive(w, q, wc);
+    } else if (wc->wr_id & VERBS_ID_RECEIVE) {
+        swl_verbs_add_receive(w, q, wc);
     } else if (wc->wr_id >= q->sent && !q->syndrome) {
         q->sent = wc->wr_id + 1;
+        q->sent += q->kinds[wc->wr_id % w->depth] == VERBS_KIND_FUSED;
     }
 }
 
@@ -245,16 +206,13 @@ static void settle(const struct verbs_wire *w, struct verbs_queue *q)
     const uint64_t applied = __atomic_load_n(&q->mailbox->applied, __ATOMIC_ACQUIRE);
 
     while (q->done < q->posted) {
-        const uint8_t kind = q->kinds[q->done % w->depth];
-
-        if (kind != VERBS_KIND_NOP && q->done >= q->sent)
+        if (q->kinds[q->done % w->depth] != VERBS_KIND_NOP && q->done >= q->sent)
             break;
-        if (kind == VERBS_KIND_MESSAGE && q->messages_done >= applied >> 8) {
+        if (q->needs[q->done % w->depth] > applied >> 8) {
             if (applied & 0xff)
-                fail(w, q, (uint32_t)(applied & 0xff), "the peer refuses an add");
+                swl_verbs_fail(w, q, (uint32_t)(applied & 0xff), "the peer refuses an add");
             break;
         }
-        q->messages_done += kind == VERBS_KIND_MESSAGE;
         q->done++;
     }
 }
@@ -270,9 +228,9 @@ static void drain(struct verbs_wire *w, struct verbs_queue *q)
             take(w, q, &wc[i]);
     } while (n == POLL_MAX);
     if (n < 0)
-        fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the completion queue cannot be read");
-    if (q->by_message)
-        acknowledge(w, q);
+        swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the completion queue cannot be read");
+    if (q->adds != SWL_ADDS_ATOMICS)
+        swl_verbs_add_acknowledge(w, q);
 }
 
 /* The next completion of this queue pair, if there is one. */
@@ -283,7 +241,7 @@ static bool next_done(struct verbs_wire *w, uint32_t i, struct swl_wire_done *do
 
     if (!q->connected || q->failed_told)
         return false;
-    if (q->by_message || q->sent != q->posted)
+    if (q->adds != SWL_ADDS_ATOMICS || q->sent != q->posted)
         drain(w, q);
     settle(w, q);
     if (q->done != q->told) {
@@ -348,7 +306,7 @@ static void take_events(struct verbs_wire *w, uint32_t nqps)
             if (pthread_mutex_trylock(&q->lock) != 0)
                 continue; /* the host is making it anew */
             if (q->connected && concerns(q, &event))
-                fail(w, q, SWL_SYNDROME_REMOTE_OPERATION, "the device reports a failure");
+                swl_verbs_fail(w, q, SWL_SYNDROME_REMOTE_OPERATION, "the device reports a failure");
             (void)pthread_mutex_unlock(&q->lock);
         }
         w->verbs.ibv_ack_async_event(&event);

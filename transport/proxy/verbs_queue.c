@@ -16,7 +16,7 @@
 
 /* Travels as struct swl_wire_address. */
 struct verbs_end {
-    uint32_t id, messages;
+    uint32_t id, adds;
     struct mlx5_end end;
     uint32_t applied_key;
     uint64_t applied;
@@ -61,9 +61,14 @@ ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
     }
     free(q->mailbox);
     free(q->kinds);
+    free(q->needs);
+    free(q->said);
+    free(q->heard);
     q->mailbox_mr = NULL;
     q->mailbox = NULL;
     q->kinds = NULL;
+    q->needs = NULL;
+    q->said = q->heard = NULL;
     return rc;
 }
 
@@ -88,10 +93,13 @@ static ncclResult_t open_objects(struct verbs_wire *w, struct verbs_queue *q)
 
 static void start(const struct verbs_wire *w, struct verbs_queue *q)
 {
-    q->connected = q->by_message = q->ack_posted = false;
+    q->connected = q->ack_posted = false;
+    q->adds = w->adds;
     q->syndrome = q->failed_told = 0;
     q->posted = q->sent = q->done = q->told = w->first_index;
-    q->messages_done = q->applied = q->applied_told = 0;
+    q->messages = q->applied = q->applied_told = 0;
+    memset(q->said, 0, VERBS_PLACES * sizeof(*q->said));
+    memset(q->heard, 0, VERBS_PLACES * sizeof(*q->heard));
     __atomic_store_n(&q->mailbox->applied, 0, __ATOMIC_RELAXED);
 }
 
@@ -100,8 +108,11 @@ static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
     const size_t bytes = sizeof(*q->mailbox) + w->depth * sizeof(q->mailbox->messages[0]);
 
     q->kinds = calloc(w->depth, 1);
+    q->needs = calloc(w->depth, sizeof(*q->needs));
+    q->said = calloc(VERBS_PLACES, sizeof(*q->said));
+    q->heard = calloc(VERBS_PLACES, sizeof(*q->heard));
     q->mailbox = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (q->kinds == NULL || q->mailbox == NULL)
+    if (!q->kinds || !q->needs || !q->said || !q->heard || !q->mailbox)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for a queue pair", w->rank);
     memset(q->mailbox, 0, bytes);
     errno = 0;
@@ -139,7 +150,7 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
 {
     const struct verbs_wire *w = verbs_of(wire);
     const struct verbs_queue *q = &w->queues[qp];
-    struct verbs_end e = {.id = VERBS_ADDRESS_ID, .messages = w->messages};
+    struct verbs_end e = {.id = VERBS_ADDRESS_ID, .adds = w->adds};
 
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
@@ -165,10 +176,10 @@ static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
 
     SWL_TRY(step(w, swl_rc_init(&w->verbs, q->qp, w->port.number, adds),
                  "does not initialise a queue pair"));
-    q->by_message = w->messages || peer->messages;
+    q->adds = w->adds > peer->adds ? w->adds : peer->adds;
     q->peer_applied = peer->applied;
     q->peer_applied_key = peer->applied_key;
-    for (uint32_t i = 0; q->by_message && i < w->depth; i++) {
+    for (uint32_t i = 0; q->adds != SWL_ADDS_ATOMICS && i < w->depth; i++) {
         const int error = swl_verbs_post_receive(w, q, i);
 
         if (error)

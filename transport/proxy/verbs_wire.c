@@ -55,7 +55,10 @@ static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config 
 {
     SWL_TRY(open_device(w, config));
     SWL_TRY(unblock_events(w));
-    w->messages = w->messages || w->attr.atomic_cap == VERBS_ATOMIC_NONE;
+    if (w->attr.atomic_cap == VERBS_ATOMIC_NONE && w->adds == SWL_ADDS_ATOMICS)
+        w->adds = SWL_ADDS_IMMEDIATES;
+    if (!swl_mover_open(&w->mover, config->device, w->rank, config->timeout_ns))
+        return swl_fail(ncclSystemError, "rank %u nic: no memory for adds of its peers", w->rank);
     errno = 0;
     w->pd = w->verbs.ibv_alloc_pd(w->context);
     if (w->pd == NULL)
@@ -93,6 +96,7 @@ static ncclResult_t close_all(struct verbs_wire *w)
                       w->port.name);
     if (w->context && w->verbs.ibv_close_device(w->context) != 0 && rc == ncclSuccess)
         rc = swl_fail(ncclSystemError, "rank %u nic: %s does not close", w->rank, w->port.name);
+    swl_mover_close(w->mover);
     (void)pthread_mutex_destroy(&w->lock);
     free(w->regions);
     free(w->queues);
@@ -100,10 +104,10 @@ static ncclResult_t close_all(struct verbs_wire *w)
     return rc;
 }
 
-static const struct swl_wire_ops wire_ops, messages_ops;
+static const struct swl_wire_ops wire_ops;
 
 ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                 const struct swl_verbs *verbs, bool messages)
+                                 const struct swl_verbs *verbs)
 {
     struct verbs_wire *w = calloc(1, sizeof(*w));
     ncclResult_t rc;
@@ -115,13 +119,13 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
         return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
                         config->max_qps);
     }
-    w->base.ops = messages ? &messages_ops : &wire_ops;
+    w->base.ops = &wire_ops;
     w->verbs = *verbs;
     w->rank = config->rank;
     w->max_qps = config->max_qps;
     w->depth = config->depth;
     w->first_index = config->first_index;
-    w->messages = messages;
+    w->adds = config->adds;
     (void)pthread_mutex_init(&w->lock, NULL);
     rc = open_all(w, config);
     if (rc != ncclSuccess) {
@@ -132,8 +136,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
     return ncclSuccess;
 }
 
-static ncclResult_t load_and_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                  bool messages)
+static ncclResult_t open_any(struct swl_wire **wire_p, const struct swl_wire_config *config)
 {
     struct swl_verbs verbs;
     char why[256];
@@ -141,20 +144,10 @@ static ncclResult_t load_and_open(struct swl_wire **wire_p, const struct swl_wir
 
     if (!swl_verbs_load(&verbs, false, NULL, why, sizeof(why)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", config->rank, why);
-    rc = swl_verbs_wire_open(wire_p, config, &verbs, messages);
+    rc = swl_verbs_wire_open(wire_p, config, &verbs);
     if (rc != ncclSuccess)
         swl_verbs_unload(&verbs);
     return rc;
-}
-
-static ncclResult_t open_any(struct swl_wire **wire_p, const struct swl_wire_config *config)
-{
-    return load_and_open(wire_p, config, false);
-}
-
-static ncclResult_t open_messages(struct swl_wire **wire_p, const struct swl_wire_config *config)
-{
-    return load_and_open(wire_p, config, true);
 }
 
 static ncclResult_t verbs_close(struct swl_wire *wire)
@@ -183,7 +176,6 @@ static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p
     caps_p->max_depth = depth > 0 ? (uint32_t)depth : 0;
     caps_p->max_qps = w->attr.max_qp > 0 ? (uint32_t)w->attr.max_qp : 0;
     caps_p->max_region_bytes = w->attr.max_mr_size;
-    caps_p->adds_by_cpu = w->messages;
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", w->port.name);
     file = fopen(path, "re");
     if (file == NULL)
@@ -275,26 +267,26 @@ static ncclResult_t verbs_dereg_mr(struct swl_wire *wire, const struct swl_nic_r
 
 /* ---- tables ---- */
 
-#define VERBS_WIRE_OPS(its_name, its_open)                                                         \
-    {                                                                                              \
-        .name = (its_name), .open = (its_open), .close = verbs_close, .caps = verbs_caps,          \
-        .reg_mr = verbs_reg_mr, .dereg_mr = verbs_dereg_mr, .create_qp = swl_verbs_create_qp,      \
-        .address = swl_verbs_address, .connect = swl_verbs_connect,                                \
-        .to_error = swl_verbs_to_error, .reset = swl_verbs_reset, .post = swl_verbs_post,          \
-        .poll = swl_verbs_poll, .progress = swl_verbs_progress                                     \
-    }
-
-static const struct swl_wire_ops wire_ops = VERBS_WIRE_OPS("verbs", open_any);
-static const struct swl_wire_ops messages_ops = VERBS_WIRE_OPS("verbs", open_messages);
+static const struct swl_wire_ops wire_ops = {
+    .name = "verbs",
+    .open = open_any,
+    .close = verbs_close,
+    .caps = verbs_caps,
+    .reg_mr = verbs_reg_mr,
+    .dereg_mr = verbs_dereg_mr,
+    .create_qp = swl_verbs_create_qp,
+    .address = swl_verbs_address,
+    .connect = swl_verbs_connect,
+    .to_error = swl_verbs_to_error,
+    .reset = swl_verbs_reset,
+    .post = swl_verbs_post,
+    .poll = swl_verbs_poll,
+    .progress = swl_verbs_progress,
+};
 
 const struct swl_wire_ops *swl_verbs_wire_ops(void)
 {
     return &wire_ops;
-}
-
-const struct swl_wire_ops *swl_verbs_messages_ops(void)
-{
-    return &messages_ops;
 }
 
 static const struct swl_nic_ops nic_ops;

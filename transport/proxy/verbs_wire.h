@@ -1,21 +1,27 @@
 /* verbs_wire.h: the wire of a proxy NIC over any RDMA device that libibverbs drives.
  *
  * Layer: transport/proxy, below front.c. verbs_wire.c has the device and its regions, verbs_queue.c
- * queue pairs and their connection, verbs_post.c the serving thread. Every queue pair has a completion
+ * queue pairs and their connection, verbs_post.c the serving thread, verbs_adds.c adds that the host of
+ * the receiver executes. Every queue pair has a completion
  * queue of its own, and a lock: the serving thread passes by a queue pair that the host is changing.
  *
- * Adds. Where both devices have atomics, a FETCH_ADD is one. Else it is a small message {address,
- * value, key} in a SEND; immediates would not help, 32 bits name neither a word nor a value. A
- * reliable connection delivers messages once and behind the writes before them; the receiver adds with
- * its CPU, posts the receive again, and then writes its count of applied messages (and, for one that
- * is not allowed, the reason) into the sender's memory. An add is complete when it is in that count: a
- * reader that comes later sees it, and no more messages can be under way than receives are posted.
- * The old value is not returned; nobody reads it. */
+ * Adds. Both ends say what they have and may use, and take the worse of the two (enum swl_adds). With
+ * atomics a FETCH_ADD is one. Else it is a message: a SEND of {address, value, key, place}, or, where
+ * immediates may be used, the 32 bits of a WRITE. A SEND names a word in full and gives it a place in a
+ * table that both ends keep; from then on place and value (24 bits) fit into an immediate, until another
+ * word is given that place. Where the add stands behind a WRITE its bits travel with that one, else
+ * with a WRITE of no bytes. Larger values are SENDs. Nothing is agreed before: messages of a reliable
+ * connection arrive once and in order, so both tables always say the same.
+ * Messages arrive behind the writes before them. The receiver adds, posts the receive again, and then
+ * writes its count of applied messages (and, for one that is not allowed, the reason) into the sender's
+ * memory. An add is complete when it is in that count: a reader that comes later sees it, and no more
+ * messages can be under way than receives are posted. The old value is not returned; nobody reads it. */
 #ifndef SWL_VERBS_WIRE_H
 #define SWL_VERBS_WIRE_H
 
 #include "transport/mlx5/path.h"
 #include "transport/proxy/wire.h"
+#include "transport/soft/mover.h"
 #include "transport/verbs/port.h"
 
 #include <pthread.h>
@@ -24,14 +30,32 @@
 extern "C" {
 #endif
 
-enum verbs_kind { VERBS_KIND_NOP, VERBS_KIND_PLAIN, VERBS_KIND_MESSAGE };
+enum verbs_kind {
+    VERBS_KIND_NOP,   /* not posted */
+    VERBS_KIND_PLAIN, /* a request of its own */
+    VERBS_KIND_FUSED, /* the request carries the next entry, too */
+    VERBS_KIND_ADD,   /* a message, perhaps with the request before it */
+};
+
+#define VERBS_PLACES        256 /* of words; 8 bits of an immediate */
+#define VERBS_VALUE_BITS    24  /* the others */
+#define VERBS_MESSAGE_MAGIC 0x6164u
+#define VERBS_ID_ACK        (1ull << 63) /* wr_id; else the index */
+#define VERBS_ID_RECEIVE    (1ull << 62) /* and the slot */
 
 /* What a message says; what the receiver writes back is count << 8 | syndrome. */
 struct verbs_message {
     uint64_t address, value;
-    uint32_t rkey, magic;
+    uint32_t rkey;
+    uint16_t place, magic;
 };
 static_assert(sizeof(struct verbs_message) == 24, "travels between processes");
+
+/* What a place stands for; key 0 at address 0: nothing yet. */
+struct verbs_word {
+    uint64_t address;
+    uint32_t rkey;
+};
 
 /* Memory of a queue pair that the device touches. */
 struct verbs_mailbox {
@@ -47,14 +71,18 @@ struct verbs_queue {
     struct verbs_mailbox *mailbox;
     struct verbs_mr *mailbox_mr;
     uint32_t psn;
-    bool connected, by_message, ack_posted;
+    uint32_t adds; /* enum swl_adds of this pair */
+    bool connected, ack_posted;
     uint32_t syndrome, failed_told;    /* of the first error; it was told to the proxy */
     uint64_t posted, sent, done, told; /* indices: taken, completed by the device, complete, told */
-    uint64_t messages_done;            /* adds by message that are complete */
+    uint64_t messages;                 /* posted */
     uint64_t applied, applied_told;    /* the peer's messages: count << 8 | syndrome */
     uint64_t peer_applied;             /* address at the peer */
     uint32_t peer_applied_key;
-    uint8_t *kinds; /* [depth] enum verbs_kind, by index */
+    uint8_t *kinds;  /* [depth] enum verbs_kind, by index */
+    uint64_t *needs; /* [depth] messages that are applied when the entry is complete, by index */
+    struct verbs_word *said,
+        *heard; /* [VERBS_PLACES] of our words at the peer, and of its words here */
 };
 
 struct verbs_region {
@@ -75,7 +103,8 @@ struct verbs_wire {
     uint32_t progress_calls, turn; /* server */
     bool busy;                     /* server: something is under way */
     uint64_t first_index;
-    bool messages;              /* this device has no atomics, or a test wants none */
+    uint32_t adds;              /* enum swl_adds: the best that this end has and may use */
+    struct swl_mover *mover;    /* adds for the peers */
     struct verbs_queue *queues; /* [max_qps] */
     pthread_mutex_t lock;       /* of the regions */
     struct verbs_region *regions;
@@ -83,15 +112,13 @@ struct verbs_wire {
 };
 
 const struct swl_wire_ops *swl_verbs_wire_ops(void);
-/* The same with adds by message on any device. */
-const struct swl_wire_ops *swl_verbs_messages_ops(void);
 /* The proxy NIC over this wire, and whether it would work here (select.h). */
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 const struct swl_nic_ops *swl_proxy_verbs_ops(void);
 
 /* open with these functions in place of those of the machine's rdma-core. */
 ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                 const struct swl_verbs *verbs, bool messages);
+                                 const struct swl_verbs *verbs);
 
 /* verbs_queue.c */
 ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p);
@@ -109,6 +136,19 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
                         uint32_t n);
 uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
 bool swl_verbs_progress(struct swl_wire *wire);
+/* The first error of a queue pair stays. */
+void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
+                    const char *what);
+int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
+
+/* verbs_adds.c: an add as a message */
+/* True: the bits of an immediate say it. False: *message does, in a SEND. */
+bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, uint32_t *immediate,
+                       struct verbs_message *message);
+/* A message has arrived. */
+void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc);
+/* Tell the peer how many of its messages are applied. */
+void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q);
 /* 0 or an errno. */
 int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot);
 

@@ -44,13 +44,12 @@ struct swl_wire_config {
     const struct swl_nic_ib *ib; /* NULL = nothing set */
     const struct swl_nic_near *near;
     const char *socket_ifname; /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
+    uint32_t adds;             /* enum swl_adds: no better one is used */
 };
 
 struct swl_wire_caps {
     uint32_t max_depth, max_qps;
     uint64_t max_region_bytes;
-    /* Words that take adds must be memory that the CPU can write (the wire adds in software there). */
-    bool adds_by_cpu;
     /* CPUs near the device, as in /sys ("0-7,16-23"); "" = no matter. */
     char cpus[128];
 };

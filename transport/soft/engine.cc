@@ -95,6 +95,13 @@ bool swl_mover_add(struct swl_mover *, uint64_t *word, uint64_t value, uint64_t 
     return true;
 }
 
+bool swl_mover_add_now(struct swl_mover *, uint64_t *word, uint64_t value)
+{
+    /* release: pairs with the acquire of whoever reads the sum */
+    (void)__atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+    return true;
+}
+
 uint32_t swl_soft_executor(uint32_t wish)
 {
     return wish == SWL_SOFT_AUTO ? static_cast<uint32_t>(SWL_SOFT_ENGINE) : wish;

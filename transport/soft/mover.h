@@ -20,6 +20,8 @@ void swl_mover_close(struct swl_mover *mover);
 bool swl_mover_copy(struct swl_mover *mover, void *to, const void *from, uint64_t bytes);
 /* Ordered after everything copied before. */
 bool swl_mover_add(struct swl_mover *mover, uint64_t *word, uint64_t value, uint64_t *old_p);
+/* The same in one go, for callers that hold a lock: the emulator does not pass to another fiber. */
+bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value);
 
 #ifdef __cplusplus
 }

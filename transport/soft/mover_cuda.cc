@@ -36,6 +36,13 @@ bool swl_mover_copy(struct swl_mover *mover, void *to, const void *from, uint64_
     return !mover->helper.broken;
 }
 
+bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value)
+{
+    uint64_t old;
+
+    return swl_mover_add(mover, word, value, &old);
+}
+
 bool swl_mover_add(struct swl_mover *mover, uint64_t *word, uint64_t value, uint64_t *old_p)
 {
     *old_p = thread_memory{{}, &mover->helper}.add(word, value);

@@ -1,0 +1,129 @@
+/* verbs_adds.c: adds that the host of the receiver executes; the forms of a message in verbs_wire.h.
+ *
+ * Layer: transport/proxy. Serving thread, with the queue pair's lock. */
+#include "transport/proxy/verbs_wire.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+/* ---- sender ---- */
+
+bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, uint32_t *immediate,
+                       struct verbs_message *message)
+{
+    /* words that are neighbours have places of their own */
+    const uint32_t place = (uint32_t)(r->remote / 8 % VERBS_PLACES);
+    struct verbs_word *word = &q->said[place];
+
+    if (q->adds == SWL_ADDS_IMMEDIATES && word->address == r->remote && word->rkey == r->rkey &&
+        r->remote != 0 && r->value >> VERBS_VALUE_BITS == 0) {
+        *immediate = htonl(place << VERBS_VALUE_BITS | (uint32_t)r->value);
+        return true;
+    }
+    *word = (struct verbs_word){r->remote, r->rkey};
+    *message =
+        (struct verbs_message){r->remote, r->value, r->rkey, (uint16_t)place, VERBS_MESSAGE_MAGIC};
+    return false;
+}
+
+/* ---- receiver ---- */
+
+int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot)
+{
+    struct verbs_sge sge = {(uintptr_t)&q->mailbox->messages[slot], sizeof(struct verbs_message),
+                            q->mailbox_mr->lkey};
+    struct verbs_recv_wr wr = {.wr_id = VERBS_ID_RECEIVE | slot, .sg_list = &sge, .num_sge = 1};
+    struct verbs_recv_wr *bad;
+
+    (void)w;
+    return q->qp->context->post_recv(q->qp, &wr, &bad);
+}
+
+/* Is the word one that this peer may add to? The region stays while the lock is held. */
+static uint32_t check(const struct verbs_wire *w, const struct verbs_message *m)
+{
+    for (uint32_t i = 0; i < w->nregions; i++) {
+        const struct verbs_region *r = &w->regions[i];
+
+        if (r->mr->rkey == m->rkey && (r->access & SWL_NIC_REMOTE_ADD) && r->bytes >= 8 &&
+            m->address >= r->address && m->address - r->address <= r->bytes - 8)
+            return m->address % 8 == 0 ? SWL_SYNDROME_NONE : SWL_SYNDROME_REMOTE_REQUEST;
+    }
+    return SWL_SYNDROME_REMOTE_ACCESS;
+}
+
+static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
+{
+    uint32_t syndrome;
+
+    (void)pthread_mutex_lock(&w->lock);
+    syndrome = check(w, m);
+    /* the mover's add is a release: whoever acquires the sum sees the writes before it, which the
+     * device had placed when it completed the receive */
+    if (syndrome == SWL_SYNDROME_NONE &&
+        !swl_mover_add_now(w->mover, (uint64_t *)(uintptr_t)m->address, m->value))
+        syndrome = SWL_SYNDROME_REMOTE_OPERATION;
+    (void)pthread_mutex_unlock(&w->lock);
+    return syndrome;
+}
+
+/* What has arrived, in full; false: nothing that we send. */
+static bool understand(struct verbs_queue *q, const struct verbs_wc *wc, uint32_t slot,
+                       struct verbs_message *m)
+{
+    const uint32_t bits = ntohl(wc->imm_data), place = bits >> VERBS_VALUE_BITS;
+    struct verbs_word *word;
+
+    if (wc->opcode == VERBS_WC_RECV_IMM) {
+        word = &q->heard[place];
+        *m = (struct verbs_message){word->address, bits & ((1u << VERBS_VALUE_BITS) - 1),
+                                    word->rkey, (uint16_t)place, VERBS_MESSAGE_MAGIC};
+        return word->address != 0;
+    }
+    *m = q->mailbox->messages[slot];
+    if (wc->byte_len != sizeof(*m) || m->magic != VERBS_MESSAGE_MAGIC || m->place >= VERBS_PLACES)
+        return false;
+    q->heard[m->place] = (struct verbs_word){m->address, m->rkey};
+    return true;
+}
+
+/* Apply, make room for the next, count. Behind a refused message none is applied. */
+void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
+{
+    const uint32_t slot = (uint32_t)(wc->wr_id & ~VERBS_ID_RECEIVE);
+    uint32_t syndrome = SWL_SYNDROME_REMOTE_REQUEST;
+    struct verbs_message m;
+
+    if (q->applied & 0xff)
+        return;
+    if (understand(q, wc, slot, &m))
+        syndrome = apply(w, &m);
+    if (syndrome)
+        q->applied |= syndrome;
+    else
+        q->applied += 1 << 8;
+    if (swl_verbs_post_receive(w, q, slot) != 0)
+        swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a receive");
+}
+
+/* One such write at a time. */
+void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q)
+{
+    struct verbs_sge sge = {(uintptr_t)&q->applied, sizeof(q->applied), 0};
+    struct verbs_send_wr wr = {.wr_id = VERBS_ID_ACK,
+                               .sg_list = &sge,
+                               .num_sge = 1,
+                               .opcode = VERBS_WR_WRITE,
+                               .send_flags = VERBS_SEND_INLINE | VERBS_SEND_SIGNALLED};
+
+    if (q->applied == q->applied_told || q->ack_posted || q->syndrome)
+        return;
+    wr.wr.rdma.remote_addr = q->peer_applied;
+    wr.wr.rdma.rkey = q->peer_applied_key;
+    if (swl_verbs_post_send(q, &wr) != 0) {
+        swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a count");
+        return;
+    }
+    q->applied_told = q->applied;
+    q->ack_posted = true;
+}
