@@ -5,6 +5,8 @@
 #include "src/base/util.h"
 #include "src/gpu.h"
 #include "transport/mlx5/devx.h"
+#include "transport/mlx5/usable.h"
+#include "transport/mlx5/verbs.h"
 #include "transport/proxy/verbs_wire.h"
 #include "transport/site.h"
 #include "transport/soft/executor.h"
@@ -37,6 +39,7 @@ static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t wh
 /* Best first; the last two: by_gpu, one_host. */
 static const struct swl_nic_driver drivers[] = {
     {SWL_TRANSPORT_DEVX, true, false, "devx", swl_devx_ops, swl_devx_usable},
+    {SWL_TRANSPORT_VERBS, true, false, "verbs", swl_mlv_ops, swl_mlv_usable},
     {SWL_TRANSPORT_PROXY, false, false, "proxy", swl_proxy_verbs_ops, swl_proxy_verbs_usable},
     {SWL_TRANSPORT_SOFT, false, true, "soft", swl_soft_ops, soft_usable},
     {SWL_TRANSPORT_TCP, false, false, "tcp", swl_tcp_ops, tcp_usable},
@@ -93,18 +96,6 @@ static void add_why(struct swl_select_fact *fact, const char *name, const char *
     snprintf(fact->why + at, sizeof(fact->why) - at, "%s%s: %s", at ? "; " : "", name, why);
 }
 
-/* Bits without a driver have a reason, too. */
-static void name_missing(struct swl_select_fact *fact)
-{
-    for (uint32_t bit = SWL_TRANSPORT_DEVX; bit <= SWL_TRANSPORT_TCP; bit <<= 1)
-        if ((fact->allowed & bit) && swl_driver_of(bit) == NULL) {
-            char name[16];
-
-            swl_transports_text(bit, name, sizeof(name));
-            add_why(fact, name, "not in this version");
-        }
-}
-
 void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
                     struct swl_select_fact *fact_p)
 {
@@ -124,7 +115,6 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
         else
             add_why(fact_p, d->name, why);
     }
-    name_missing(fact_p);
 }
 
 /* ---- the choice ---- */

@@ -1,7 +1,10 @@
-// device.h: the device under devx_test.cc: the real one or the fake.
+// device.h: the device under mlx5_test.cc: the real one or the fake.
 #pragma once
 
-#include "transport/mlx5/devx.h"
+#include "transport/nic.h"
 
-ncclResult_t device_open(struct swl_nic **nic_p, const struct swl_nic_config *config);
+enum class Driver { devx, verbs };
+
+ncclResult_t device_open(struct swl_nic **nic_p, Driver driver,
+                         const struct swl_nic_config *config);
 void device_run(); // let it execute what was posted; a real one does so by itself

@@ -1,13 +1,16 @@
 // fake_device.cc: the fake device of tests/unit, so that the test of the real one is tested.
 #include "tests/hw/device.h"
 #include "tests/unit/fake_mlx5.h"
+#include "transport/mlx5/devx.h"
+#include "transport/mlx5/verbs.h"
 
-ncclResult_t device_open(struct swl_nic **nic_p, const struct swl_nic_config *config)
+ncclResult_t device_open(struct swl_nic **nic_p, Driver driver, const struct swl_nic_config *config)
 {
     const struct swl_verbs verbs = fake_verbs();
 
     fake.ports.resize(1);
-    return swl_devx_create_on(nic_p, config, &verbs);
+    return driver == Driver::devx ? swl_devx_create_on(nic_p, config, &verbs)
+                                  : swl_mlv_create_on(nic_p, config, &verbs);
 }
 
 void device_run()

@@ -1,4 +1,4 @@
-// devx_fixture.h: NICs of transport/mlx5/devx.h over the fake of fake_mlx5.h.
+// devx_fixture.h: NICs of transport/mlx5 over the fake of fake_mlx5.h: by DevX, or by verbs.
 #pragma once
 
 #include "tests/unit/fake_mlx5.h"
@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "transport/mlx5/devx.h"
+#include "transport/mlx5/verbs.h"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +36,7 @@ class Devx : public ::testing::Test
 
         ib.hca = name.c_str();
         config.rank = static_cast<uint32_t>(n);
-        const ncclResult_t rc = swl_devx_create_on(nic_p, &config, &verbs);
+        const ncclResult_t rc = create_on(nic_p, &config, &verbs);
         ib.hca = nullptr;
         return rc;
     }
@@ -46,6 +47,7 @@ class Devx : public ::testing::Test
             << swl_last_error() << "\nlacks: " << words;
     }
 
+    decltype(&swl_devx_create_on) create_on = swl_devx_create_on;
     enum swl_level level;
     int fds;
     struct swl_verbs verbs;

@@ -51,12 +51,14 @@ void FakeMlx5::break_qp(uint32_t qpn, uint32_t entry, uint8_t syndrome)
 {
     FakeQp &q = qps.at(qpn);
 
+    uint8_t *at = q.completion + 64ull * (entry % q.completions);
+
     q.state = 6;
-    memset(q.completion, 0, 64);
-    q.completion[55] = syndrome;
-    q.completion[60] = static_cast<uint8_t>(entry >> 8);
-    q.completion[61] = static_cast<uint8_t>(entry);
-    q.completion[63] = 13 << 4;
+    memset(at, 0, 64);
+    at[55] = syndrome;
+    at[60] = static_cast<uint8_t>(entry >> 8);
+    at[61] = static_cast<uint8_t>(entry);
+    at[63] = 13 << 4;
 }
 
 int open_fds()
@@ -120,13 +122,23 @@ const char *get_device_name(struct ibv_device *device)
     return names[reinterpret_cast<uintptr_t>(device) - 1];
 }
 
-struct ibv_context *open_device(struct ibv_device *device, struct mlx5_context_attr *)
+struct ibv_context *open_named(struct ibv_device *device, const char *call)
 {
-    if (fake.fails("mlx5dv_open_device"))
+    if (fake.fails(call))
         return nullptr;
     auto *context = make<uintptr_t>("context");
     *context = reinterpret_cast<uintptr_t>(device) - 1;
     return reinterpret_cast<struct ibv_context *>(context);
+}
+
+struct ibv_context *open_device(struct ibv_device *device, struct mlx5_context_attr *)
+{
+    return open_named(device, "mlx5dv_open_device");
+}
+
+struct ibv_context *open_plain(struct ibv_device *device)
+{
+    return open_named(device, "ibv_open_device");
 }
 
 const FakePort &port_of(struct ibv_context *context)
@@ -193,6 +205,8 @@ int init_obj(struct mlx5_obj *obj, uint64_t kind)
         return fake.fail_errno;
     if (kind == MLX5_OBJ_PD)
         static_cast<struct mlx5_pd_out *>(obj->pd.out)->pdn = 0x4711;
+    if (kind & (MLX5_OBJ_QP | MLX5_OBJ_CQ))
+        return fake_verbs_where(obj, kind);
     for (uint8_t i = 0; i < 6; i++)
         av.rmac[i] = static_cast<uint8_t>(0xb0 + i);
     if (kind == MLX5_OBJ_AH)
@@ -316,7 +330,9 @@ struct swl_verbs fake_verbs()
     v.ibv_get_device_list = get_device_list;
     v.ibv_free_device_list = [](struct ibv_device **l) { (void)fake_drop(l, "list", ""); };
     v.ibv_get_device_name = get_device_name;
+    v.ibv_open_device = open_plain;
     v.ibv_close_device = [](struct ibv_context *c) {
+        fake_close_context(c);
         return fake_drop(c, "context", "ibv_close_device");
     };
     v.ibv_query_port = query_port;
@@ -340,5 +356,6 @@ struct swl_verbs fake_verbs()
     v.mlx5dv_devx_alloc_uar = alloc_uar;
     v.mlx5dv_devx_free_uar = [](struct mlx5_uar *u) { (void)fake_drop(u, "uar", ""); };
     fake_command_calls(&v);
+    fake_verbs_calls(&v);
     return v;
 }

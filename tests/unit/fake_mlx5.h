@@ -24,6 +24,8 @@ struct FakeCommand {
 struct FakeQp {
     uint32_t qpn = 0, cqn = 0, state = 0;
     uint8_t *completion = nullptr; /* first entry of its completion queue */
+    uint32_t *completed = nullptr; /* completions of that since its creation; NULL: collapsed */
+    uint32_t completions = 1;      /* entries of it */
     uint8_t *record = nullptr;
     uint8_t *sq = nullptr;
     uint32_t depth_log2 = 0;
@@ -48,7 +50,11 @@ struct FakeMlx5 {
     cudaError_t map_error = cudaSuccess;
     uint32_t log_max_qp = 15, reads_out = 4, reads_in = 4, cqe_version = 1, ts_format = 0;
     bool atomic = true, ece = false;
-    size_t max_mr_bytes = SIZE_MAX; // of a region
+    size_t max_mr_bytes = SIZE_MAX;                                         // of a region
+    uint32_t wqe_blocks = 3, wqe_stride = 64, cqe_size = 64, cqe_count = 2; // as verbs make queues
+    int max_qp_wr = 32768;
+    int foreign_ring =
+        0; // in memory of the library's own: 1 the send queue, 2 completions, 3 record
 
     // ---- failures: the call number fail_at (from 1) among all, or among those whose name begins with
     // fail_name, fails with fail_errno; commands then with fail_status if that is not 0
@@ -69,6 +75,9 @@ struct FakeMlx5 {
     std::vector<int> accesses; // of registered regions
     uint64_t dmabuf_offset = 0, dmabuf_iova = 0;
     int pinned_bytes = 0;
+    struct verbs_qp_attr modified[7] = {}; // the last for each state
+    uint32_t cq_flags = 0;                 // of the last mlx5dv_create_cq
+    int signal_all = -1;                   // of the last ibv_create_qp
 
     // true: this call is to fail
     bool fails(const char *name);
@@ -89,7 +98,10 @@ void fake_run();
 
 // Between the files of the fake.
 void fake_command_calls(struct swl_verbs *verbs); // the part of the table in fake_mlx5_commands.cc
-uint32_t fake_number();                           // of a new object
+void fake_verbs_calls(struct swl_verbs *verbs);   // the part in fake_mlx5_verbs.cc
+int fake_verbs_where(struct mlx5_obj *obj, uint64_t kinds); // queue pairs and completion queues
+void fake_close_context(struct ibv_context *context);
+uint32_t fake_number(); // of a new object
 void fake_umem_add(uint32_t number, void *base, size_t bytes);
 // Give back; a stranger or a second time is a failure of the test. Returns what the call returns.
 int fake_drop(void *object, const char *kind, const char *call);

@@ -75,7 +75,14 @@ void complete(FakeQp &q, uint8_t syndrome)
     cqe[60] = static_cast<uint8_t>(q.executed >> 8);
     cqe[61] = static_cast<uint8_t>(q.executed);
     cqe[63] = syndrome ? 13 << 4 : 0;
-    memcpy(q.completion, cqe, sizeof(cqe));
+    if (q.completed) { // a ring; the owner's bit tells its rounds apart
+        const uint32_t n = (*q.completed)++;
+
+        cqe[63] = static_cast<uint8_t>(cqe[63] | (n / q.completions & 1));
+        memcpy(q.completion + 64ull * (n % q.completions), cqe, sizeof(cqe));
+    } else {
+        memcpy(q.completion, cqe, sizeof(cqe));
+    }
     q.executed++;
 }
 

@@ -145,7 +145,8 @@ cudaError_t swl_gpu_registers_map(void *registers, size_t bytes, void **device_p
     fake.pinned_bytes = static_cast<int>(bytes);
     if (fake.map_error != cudaSuccess)
         return fake.map_error;
-    const cudaError_t error = take("swl_gpu_registers_map", "mapping", device_p, 64);
+    const cudaError_t error =
+        take("swl_gpu_registers_map", "mapping", device_p, bytes < 64 ? 64 : bytes);
     if (error == cudaSuccess)
         mapped[registers] = *device_p;
     return error;

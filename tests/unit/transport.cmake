@@ -18,11 +18,13 @@ swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
 add_library(fake_mlx5 OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_commands.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_engine.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_gpu.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
-            ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/region.c
-            ${mlx5}/path.c ${mlx5}/tune.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)
+            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_gpu.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
+            ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
+            ${mlx5}/usable.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
+            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)
 target_link_libraries(fake_mlx5 PRIVATE swl_flags swl_place GTest::gtest)
-foreach(test mlx5_devx mlx5_devx_failures mlx5_devx_qp)
+foreach(test mlx5_devx mlx5_devx_qp mlx5_failures mlx5_verbs)
     swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base fake_mlx5 ${CMAKE_DL_LIBS}
              LABELS unit)
 endforeach()

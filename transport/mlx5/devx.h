@@ -89,7 +89,6 @@ ncclResult_t swl_devx_destroy_qp(struct devx_nic *nic, struct devx_qp *q);
 
 /* For select.c. */
 const struct swl_nic_ops *swl_devx_ops(void);
-bool swl_devx_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 /* create with a table that is loaded already; on success the NIC owns what the table holds. */
 ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
                                 const struct swl_verbs *verbs);

@@ -53,6 +53,8 @@ enum {
     VERBS_SEND_INLINE = 1 << 3,
     VERBS_WC_RECV = 128, /* verbs_wc.opcode */
     VERBS_WC_RECV_IMM = 129,
+    VERBS_CQ_FLAGS = 1 << 0,          /* verbs_cq_init_attr.comp_mask */
+    VERBS_CQ_IGNORE_OVERRUN = 1 << 1, /* its flags */
 };
 
 enum {
@@ -173,6 +175,16 @@ struct verbs_qp {
     uint32_t handle, qp_num;
 };
 
+/* ibv_cq_init_attr_ex */
+struct verbs_cq_init_attr {
+    uint32_t cqe;
+    void *cq_context, *channel;
+    uint32_t comp_vector;
+    uint64_t wc_flags;
+    uint32_t comp_mask, flags;
+    struct ibv_pd *parent_domain;
+};
+
 struct verbs_qp_cap {
     uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data;
 };
@@ -247,6 +259,10 @@ enum {
     MLX5_UMEM_DMABUF = 1,  /* mlx5_umem_in.comp_mask */
     MLX5_UAR_BF = 0,
     MLX5_UAR_NC = 1,
+    MLX5_CQ_CQE_SIZE = 1 << 2, /* mlx5_cq_init_attr.comp_mask */
+    MLX5_ATTR_ALLOCATORS = 1,  /* mlx5dv_set_context_attr */
+    MLX5_OBJ_QP = 1 << 0,
+    MLX5_OBJ_CQ = 1 << 1,
     MLX5_OBJ_AH = 1 << 5,
     MLX5_OBJ_PD = 1 << 6,
 };
@@ -297,6 +313,48 @@ struct mlx5_ah_out {
     uint64_t comp_mask;
 };
 
+struct mlx5_cq_init_attr {
+    uint64_t comp_mask;
+    uint8_t cqe_comp_res_format;
+    uint32_t flags;
+    uint16_t cqe_size;
+};
+
+/* Where the library takes the memory of rings and records. */
+struct mlx5_allocators {
+    void *(*alloc)(size_t bytes, void *data);
+    void (*free)(void *ptr, void *data);
+    void *data;
+};
+
+struct mlx5_ring {
+    void *buf;
+    uint32_t wqe_cnt, stride;
+};
+
+struct mlx5_doorbell {
+    void *reg;
+    uint32_t size;
+};
+
+struct mlx5_qp_out {
+    uint32_t *dbrec;
+    struct mlx5_ring sq, rq;
+    struct mlx5_doorbell bf;
+    uint64_t comp_mask;
+    int64_t uar_mmap_offset;
+    uint32_t tirn, tisn, rqn, sqn;
+    uint64_t tir_icm_addr;
+};
+
+struct mlx5_cq_out {
+    void *buf;
+    uint32_t *dbrec, cqe_cnt, cqe_size;
+    void *cq_uar;
+    uint32_t cqn;
+    uint64_t comp_mask;
+};
+
 struct mlx5_obj_pair {
     void *in, *out;
 };
@@ -328,6 +386,7 @@ struct mlx5_obj {
     X(struct verbs_qp *, ibv_create_qp, (struct ibv_pd *, struct verbs_qp_init_attr *)) \
     X(int, ibv_destroy_qp, (struct verbs_qp *)) \
     X(int, ibv_modify_qp, (struct verbs_qp *, struct verbs_qp_attr *, int)) \
+    X(int, ibv_query_qp, (struct verbs_qp *, struct verbs_qp_attr *, int, struct verbs_qp_init_attr *)) \
     X(int, ibv_get_async_event, (struct ibv_context *, struct verbs_async_event *)) \
     X(void, ibv_ack_async_event, (struct verbs_async_event *)) \
     X(const char *, ibv_wc_status_str, (int))
@@ -342,6 +401,8 @@ struct mlx5_obj {
     X(bool, mlx5dv_is_supported, (struct ibv_device *)) \
     X(struct ibv_context *, mlx5dv_open_device, (struct ibv_device *, struct mlx5_context_attr *)) \
     X(int, mlx5dv_init_obj, (struct mlx5_obj *, uint64_t)) \
+    X(struct verbs_cq *, mlx5dv_create_cq, (struct ibv_context *, struct verbs_cq_init_attr *, struct mlx5_cq_init_attr *)) \
+    X(int, mlx5dv_set_context_attr, (struct ibv_context *, int, void *)) \
     X(int, mlx5dv_devx_general_cmd, (struct ibv_context *, const void *, size_t, void *, size_t)) \
     X(struct mlx5dv_devx_obj *, mlx5dv_devx_obj_create, (struct ibv_context *, const void *, size_t, void *, size_t)) \
     X(int, mlx5dv_devx_obj_query, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t)) \

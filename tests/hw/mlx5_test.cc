@@ -1,11 +1,10 @@
-// A ConnectX NIC without a GPU: two NICs on one port, connected to each other, posted to by the CPU
-// through the bytes that kernels write. Linked with the real device (real_device.cc), where it skips with
+// A ConnectX NIC without a GPU, by each of its drivers: two NICs on one port, connected to each other,
+// posted to by the CPU through the bytes that kernels write. Linked with the real device (real_device.cc), where it skips with
 // the reason when there is none, and with the fake one (fake_device.cc).
 #include "tests/hw/device.h"
 
 #include "src/base/error.h"
 #include "src/gpu.h"
-#include "transport/mlx5/devx.h"
 #include "transport/wqe.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +43,7 @@ struct End {
     uint8_t *data = nullptr;
     uint64_t posted = 0;
 
-    void open(uint32_t rank)
+    void open(Driver driver, uint32_t rank)
     {
         const std::string hca = text_of("SWIMLANE_IB_HCA");
         const struct swl_nic_ib ib = {hca.c_str(),
@@ -62,7 +61,7 @@ struct End {
         config.depth = depth;
         config.timeout_ns = 1000000000;
         config.ib = &ib;
-        if (device_open(&nic, &config) != ncclSuccess)
+        if (device_open(&nic, driver, &config) != ncclSuccess)
             GTEST_SKIP() << swl_last_error();
         ASSERT_EQ(swl_gpu_malloc(&memory, payload_bytes), cudaSuccess);
         data = static_cast<uint8_t *>(memory);
@@ -89,7 +88,7 @@ struct End {
     }
     void put(const struct swl_wqe &w)
     {
-        memcpy(view.sq + (posted++ & (depth - 1)) * SWL_WQE_BYTES, &w, sizeof(w));
+        memcpy(view.sq + (posted++ & ((1u << view.depth_log2) - 1)) * SWL_WQE_BYTES, &w, sizeof(w));
     }
     void write(const End &to, uint32_t bytes, uint32_t rkey_change = 0)
     {
@@ -123,14 +122,19 @@ struct End {
 
         while (swl_gpu_now_ns() < deadline) {
             device_run();
-            // acquire: pairs with the device's write of the completion
-            const uint32_t last = __atomic_load_n(&view.cq[SWL_CQE_LAST_WORD], __ATOMIC_ACQUIRE);
+            for (uint32_t place = 0; place <= view.cq_mask; place++) {
+                const uint32_t *words = view.cq + place * (SWL_CQE_BYTES / 4);
+                // acquire: pairs with the device's write of the completion
+                const uint32_t last = __atomic_load_n(&words[SWL_CQE_LAST_WORD], __ATOMIC_ACQUIRE);
 
-            if (swl_cqe_opcode(last) == SWL_CQE_ERROR)
-                return static_cast<int>(swl_cqe_syndrome(view.cq[SWL_CQE_SYNDROME_WORD]));
-            if (swl_cqe_opcode(last) != SWL_CQE_NONE &&
-                swl_cqe_index(last) == ((posted - 1) & 0xffffu))
-                return 0;
+                if (swl_cqe_opcode(last) == SWL_CQE_ERROR)
+                    return static_cast<int>(swl_cqe_syndrome(words[SWL_CQE_SYNDROME_WORD]));
+                if (swl_cqe_opcode(last) != SWL_CQE_NONE &&
+                    swl_cqe_index(last) == ((posted - 1) & 0xffffu)) {
+                    EXPECT_EQ(place, (posted - 1) & view.cq_mask);
+                    return 0;
+                }
+            }
         }
         return -1;
     }
@@ -143,13 +147,13 @@ struct End {
     }
 };
 
-class DevxHardware : public ::testing::Test
+class Mlx5Hardware : public ::testing::TestWithParam<Driver>
 {
   protected:
     void SetUp() override
     {
         for (uint32_t n = 0; n < 2 && !IsSkipped() && !HasFatalFailure(); n++)
-            end[n].open(n);
+            end[n].open(GetParam(), n);
         if (!IsSkipped() && !HasFatalFailure())
             connect();
     }
@@ -189,13 +193,13 @@ class DevxHardware : public ::testing::Test
     End end[2];
 };
 
-TEST_F(DevxHardware, WritesArriveBeforeTheAddBehindThem)
+TEST_P(Mlx5Hardware, WritesArriveBeforeTheAddBehindThem)
 {
     for (uint64_t value = 1; value <= 100; value++)
         expect_exchange(value);
 }
 
-TEST_F(DevxHardware, QueuesAndIndicesWrap)
+TEST_P(Mlx5Hardware, QueuesAndIndicesWrap)
 {
     uint64_t sum = 0;
 
@@ -208,7 +212,7 @@ TEST_F(DevxHardware, QueuesAndIndicesWrap)
     }
 }
 
-TEST_F(DevxHardware, WrongKeyIsAnErrorThatResetEnds)
+TEST_P(Mlx5Hardware, WrongKeyIsAnErrorThatResetEnds)
 {
     for (int round = 0; round < 3; round++) {
         end[0].write(end[1], 64, 0x00ffff00);
@@ -222,7 +226,7 @@ TEST_F(DevxHardware, WrongKeyIsAnErrorThatResetEnds)
     }
 }
 
-TEST_F(DevxHardware, ErrorOnDemandFlushesWhatIsPosted)
+TEST_P(Mlx5Hardware, ErrorOnDemandFlushesWhatIsPosted)
 {
     ASSERT_EQ(end[0].nic->ops->to_error(end[0].nic, end[0].qp), ncclSuccess) << swl_last_error();
     end[0].write(end[1], 64);
@@ -231,5 +235,10 @@ TEST_F(DevxHardware, ErrorOnDemandFlushesWhatIsPosted)
     reset();
     expect_exchange(9);
 }
+
+INSTANTIATE_TEST_SUITE_P(Drivers, Mlx5Hardware, ::testing::Values(Driver::devx, Driver::verbs),
+                         [](const ::testing::TestParamInfo<Driver> &one) {
+                             return std::string(one.param == Driver::devx ? "devx" : "verbs");
+                         });
 
 } // namespace

@@ -1,4 +1,4 @@
-// The life of two connected mlx5 NICs over the fake, with a failure of every single call on the way:
+// The life of two connected mlx5 NICs over the fake, by each driver, with a failure of every single call on the way:
 // it is an error with its reason, or another way makes up for it, and nothing is left behind.
 #include "tests/unit/devx_fixture.h"
 
@@ -10,7 +10,8 @@ namespace
 
 // The life of two connected NICs; the code of the first step that failed. Leaves the NICs to the
 // caller. Steps after a failure that a caller would still make: none.
-ncclResult_t live(struct swl_nic **nic, struct swl_nic_config *config, struct swl_nic_ib *ib,
+ncclResult_t live(decltype(&swl_devx_create_on) create_on, struct swl_nic **nic,
+                  struct swl_nic_config *config, struct swl_nic_ib *ib,
                   const struct swl_verbs *verbs)
 {
     static uint64_t words[64];
@@ -22,7 +23,7 @@ ncclResult_t live(struct swl_nic **nic, struct swl_nic_config *config, struct sw
     for (int n = 0; n < 2; n++) {
         ib->hca = n ? "=mlx5_1" : "=mlx5_0";
         config->rank = static_cast<uint32_t>(n);
-        SWL_TRY(swl_devx_create_on(&nic[n], config, verbs));
+        SWL_TRY(create_on(&nic[n], config, verbs));
         SWL_TRY(nic[n]->ops->reg_mr(nic[n], words, sizeof(words), SWL_NIC_REMOTE_ADD, &region));
         SWL_TRY(nic[n]->ops->create_qp(nic[n], &qp[n]));
         SWL_TRY(nic[n]->ops->create_qp(nic[n], &qp[n]));
@@ -63,7 +64,7 @@ class DevxFailures : public Devx
         fake.fail_at = n;
         fake.fail_status = status;
         swl_call_begin("test", 0); // a public call: its first sentence stays
-        ncclResult_t rc = live(nic, &config, &ib, &verbs);
+        ncclResult_t rc = live(create_on, nic, &config, &ib, &verbs);
         for (struct swl_nic *one : nic)
             if (one) {
                 const ncclResult_t ended = one->ops->destroy(one);
@@ -97,6 +98,9 @@ class DevxFailures : public Devx
         else if (command && status)
             reason =
                 "firmware status 0x09 (resource is not in the right state), syndrome 0x00abc123";
+        if (fake.failed == "swl_gpu_host_malloc" && create_on == swl_mlv_create_on)
+            reason = said.find("no pinned memory") != std::string::npos ? "no pinned memory"
+                                                                        : "Cannot allocate memory";
         if (fake.failed == "swl_gpu_stream_wait")
             reason = "not done within the time limit";
         if (fake.failed == "ibv_get_device_list")
@@ -144,6 +148,47 @@ TEST_F(DevxFailures, EveryCommandIsRefusedOnceByTheFirmware)
     EXPECT_GT(n, 100);
 }
 
+class VerbsFailures : public DevxFailures
+{
+  protected:
+    VerbsFailures()
+    {
+        create_on = swl_mlv_create_on;
+    }
+};
+
+TEST_F(VerbsFailures, EveryCallFailsOnceAndNothingIsLeft)
+{
+    int n = 1;
+
+    while (fail(n, 0))
+        n++;
+    EXPECT_GT(n, 80);
+    for (const char *name : {"ibv_open_device",
+                             "ibv_alloc_pd",
+                             "ibv_query_device",
+                             "mlx5dv_set_context_attr",
+                             "mlx5dv_create_cq",
+                             "ibv_create_qp",
+                             "mlx5dv_init_obj",
+                             "ibv_modify_qp 1",
+                             "ibv_modify_qp 2",
+                             "ibv_modify_qp 3",
+                             "ibv_modify_qp 6",
+                             "ibv_query_qp",
+                             "ibv_reg_mr",
+                             "swl_gpu_registers_map",
+                             "swl_gpu_registers_unmap",
+                             "swl_gpu_host_malloc",
+                             "swl_gpu_host_free",
+                             "ibv_destroy_qp",
+                             "ibv_destroy_cq",
+                             "ibv_dereg_mr",
+                             "ibv_dealloc_pd",
+                             "ibv_close_device"})
+        EXPECT_EQ(names.count(name), 1u) << name << " was not among the calls";
+}
+
 TEST_F(DevxFailures, EveryCallFailsOnceWithRingsInTheHost)
 {
     for (int n = 1; n < 1000; n++) {
@@ -153,7 +198,7 @@ TEST_F(DevxFailures, EveryCallFailsOnceWithRingsInTheHost)
         fake.ports = {FakePort(), FakePort()};
         fake.gpu_dmabuf = fake.peer_memory = false;
         fake.fail_at = n;
-        const ncclResult_t rc = live(nic, &config, &ib, &verbs);
+        const ncclResult_t rc = live(create_on, nic, &config, &ib, &verbs);
         for (struct swl_nic *one : nic)
             if (one)
                 (void)one->ops->destroy(one);

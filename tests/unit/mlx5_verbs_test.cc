@@ -1,0 +1,396 @@
+// The mlx5 NIC over verbs and the fake: creation, rings, doorbells, connection, failure, reset.
+#include "tests/unit/devx_fixture.h"
+#include "tests/unit/site_tree.h"
+#include "transport/mlx5/usable.h"
+#include "transport/wqe.h"
+
+#include <set>
+#include <string>
+
+namespace
+{
+
+class Verbs : public Devx
+{
+  protected:
+    Verbs()
+    {
+        create_on = swl_mlv_create_on;
+    }
+};
+
+// Two NICs, each with one queue pair.
+class VerbsPair : public Verbs
+{
+  protected:
+    void open()
+    {
+        for (int n = 0; n < 2; n++) {
+            ASSERT_EQ(create(&nic[n], n), ncclSuccess) << swl_last_error();
+            ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();
+        }
+        exchange();
+    }
+    void exchange()
+    {
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(nic[n]->ops->address(nic[n], qp[n], &address[n]), ncclSuccess);
+    }
+    ncclResult_t connect(int n)
+    {
+        return nic[n]->ops->connect(nic[n], qp[n], &address[1 - n]);
+    }
+    struct swl_nic_qp_status query(int n)
+    {
+        struct swl_nic_qp_status s = {};
+
+        EXPECT_EQ(nic[n]->ops->query(nic[n], qp[n], &s), ncclSuccess) << swl_last_error();
+        return s;
+    }
+    struct swl_qp view(int n)
+    {
+        struct swl_qp v = {};
+
+        EXPECT_EQ(nic[n]->ops->view(nic[n], qp[n], &v), ncclSuccess);
+        return v;
+    }
+    void close()
+    {
+        for (auto &one : nic) {
+            EXPECT_TRUE(one == nullptr || one->ops->destroy(one) == ncclSuccess)
+                << swl_last_error();
+            one = nullptr;
+        }
+    }
+    ~VerbsPair() override
+    {
+        close();
+    }
+
+    struct swl_nic *nic[2] = {nullptr, nullptr};
+    uint32_t qp[2] = {0, 0};
+    struct swl_nic_address address[2];
+};
+
+TEST_F(Verbs, CreatesAndGivesBackEverythingWithoutFirmwareCommands)
+{
+    struct swl_nic *nic = nullptr;
+    struct swl_nic_caps caps;
+
+    ASSERT_EQ(create(&nic), ncclSuccess) << swl_last_error();
+    nic->ops->caps(nic, &caps);
+    EXPECT_STREQ(caps.name, "verbs");
+    EXPECT_STREQ(caps.device, "mlx5_0");
+    EXPECT_EQ(caps.device_bytes, 0u);
+    EXPECT_TRUE(fake.commands.empty());
+    EXPECT_EQ(fake.count("gpu"), 0);
+    EXPECT_EQ(fake.accesses, std::vector<int>{1}); // sinks
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+    EXPECT_EQ(swl_mlv_ops()->destroy(nullptr), ncclSuccess);
+}
+
+TEST_F(Verbs, SettingsThatNoDeviceHasAreRefused)
+{
+    struct swl_nic *nic = nullptr;
+
+    config.depth = 3;
+    EXPECT_EQ(create(&nic), ncclInvalidArgument);
+    expect_said("power of two");
+    config.depth = 16384;
+    EXPECT_EQ(create(&nic), ncclInvalidUsage);
+    expect_said("at most 8192 entries over verbs, not 16384");
+    config.depth = 256;
+    fake.max_qp_wr = 100;
+    EXPECT_EQ(create(&nic), ncclInvalidUsage);
+    expect_said("mlx5_0 has queues of at most 100 entries");
+    fake.max_qp_wr = 32768;
+    config.first_index = 65535;
+    EXPECT_EQ(create(&nic), ncclInvalidUsage);
+    expect_said("SWIMLANE_START_POSITION");
+    config.first_index = 0;
+    fake.atomic = false;
+    EXPECT_EQ(create(&nic), ncclSystemError);
+    expect_said("mlx5_0 has no remote adds");
+}
+
+TEST_F(Verbs, QueuesThatAreNotAsDeviceCodeNeedsThemAreRefused)
+{
+    struct swl_nic *nic = nullptr;
+    uint32_t qp;
+
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    fake.wqe_stride = 128;
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+    expect_said("of 128 bytes");
+    fake.wqe_stride = 64;
+    fake.wqe_blocks = 200;
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+    expect_said("a queue of 65536 entries");
+    fake.wqe_blocks = 3;
+    fake.cqe_size = 128;
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+    expect_said("a completion queue of 2 entries of 128 bytes");
+    fake.cqe_size = 64;
+    fake.cqe_count = 32;
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+    expect_said("a completion queue of 32 entries");
+    fake.cqe_count = 2;
+    for (fake.foreign_ring = 3; fake.foreign_ring > 0; fake.foreign_ring--) {
+        EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+        expect_said("in memory that the GPU does not reach");
+    }
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
+TEST_F(Verbs, DriverOptionThatIsMissingIsNamed)
+{
+    struct swl_nic *nic = nullptr;
+    uint32_t qp;
+
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    fake.map_error = cudaErrorNotPermitted;
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclSystemError);
+    expect_said("PeerMappingOverride=1");
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
+TEST_F(Verbs, RegionThatIsRefusedInOnePieceIsRefused)
+{
+    struct swl_nic *nic = nullptr;
+    struct swl_nic_region r;
+    void *const far_memory = reinterpret_cast<void *>(0x123456789000);
+
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    fake.max_mr_bytes = 1ull << 30;
+    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3ull << 30, SWL_NIC_REMOTE_WRITE, &r),
+              ncclSystemError); // an indirect key takes firmware commands
+    expect_said("cannot register 3221225472 bytes");
+    EXPECT_TRUE(fake.commands.empty());
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
+TEST_F(Verbs, PartsOfQueuePairsAreApartAndDoorbellPagesAreMappedOnce)
+{
+    std::set<std::pair<uintptr_t, uintptr_t>> ranges; // begin, end
+    std::set<const void *> doorbells;
+    struct swl_nic *nic = nullptr;
+    uint32_t qp;
+
+    config.max_qps = 70; // more than a page has records
+    ASSERT_EQ(create(&nic), ncclSuccess);
+    for (uint32_t i = 0; i < 70; i++) {
+        struct swl_qp v;
+
+        ASSERT_EQ(nic->ops->create_qp(nic, &qp), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(nic->ops->view(nic, qp, &v), ncclSuccess);
+        for (const auto &r : {std::make_pair<const void *, uint64_t>(v.sq, 64ull << v.depth_log2),
+                              std::make_pair<const void *, uint64_t>(v.dbr, 8),
+                              std::make_pair<const void *, uint64_t>(v.cq, 128)})
+            ranges.insert({reinterpret_cast<uintptr_t>(r.first),
+                           reinterpret_cast<uintptr_t>(r.first) + r.second});
+        ranges.insert({v.sink, v.sink + 8});
+        doorbells.insert(v.doorbell);
+    }
+    EXPECT_EQ(nic->ops->create_qp(nic, &qp), ncclInvalidUsage);
+    EXPECT_EQ(ranges.size(), 280u);
+    uintptr_t end = 0;
+    for (const auto &r : ranges) {
+        EXPECT_GE(r.first, end);
+        end = r.second;
+    }
+    EXPECT_EQ(doorbells.size(), 4u); // two registers of two pages
+    EXPECT_EQ(fake.count("mapping"), 2);
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
+TEST_F(VerbsPair, CreationAsksForWhatDeviceCodeNeeds)
+{
+    open();
+    EXPECT_EQ(fake.cq_flags, uint32_t{VERBS_CQ_IGNORE_OVERRUN});
+    EXPECT_EQ(fake.signal_all, 0); // old values of adds go to the sink
+    for (int n = 0; n < 2; n++) {
+        const struct swl_qp v = view(n);
+        const FakeQp &q = fake.qps.at(v.qpn);
+
+        EXPECT_EQ(q.state, 1u);
+        EXPECT_EQ(reinterpret_cast<const uint8_t *>(v.cq), q.completion);
+        EXPECT_EQ(reinterpret_cast<uint8_t *>(v.dbr), q.record);
+        EXPECT_EQ(v.sq, q.sq);
+        EXPECT_EQ(v.cq_mask, 1u);
+        EXPECT_EQ(v.depth_log2, 10u); // 256 entries of three blocks
+        EXPECT_EQ(v.scope, SWL_QP_SCOPE_SYS);
+        for (int place = 0; place < 2; place++)
+            EXPECT_EQ(swl_cqe_opcode(v.cq[16 * place + 15]), uint32_t{SWL_CQE_NONE});
+        EXPECT_NE(v.sink_lkey, 0u);
+        EXPECT_EQ(query(n).state, SWL_NIC_QP_INIT);
+    }
+    EXPECT_EQ(fake.modified[1].qp_access_flags, 2u | 4 | 8);
+    EXPECT_EQ(fake.modified[1].port_num, 1);
+}
+
+TEST_F(VerbsPair, ConnectionTakesWhatBothEndsSay)
+{
+    fake.ports[0].mtu = 5;
+    fake.ports[1].mtu = 3;
+    fake.reads_in = 3;
+    ib.tc = 106;
+    ib.sl = 3;
+    ib.timeout = 18;
+    open();
+    uint32_t receives[2], sends[2];
+    for (int n = 0; n < 2; n++) {
+        ASSERT_EQ(connect(n), ncclSuccess) << swl_last_error();
+        EXPECT_EQ(query(n).state, SWL_NIC_QP_READY);
+        const struct verbs_qp_attr &rtr = fake.modified[2], &rts = fake.modified[3];
+
+        EXPECT_EQ(rtr.path_mtu, 3u);
+        EXPECT_EQ(rtr.dest_qp_num, view(1 - n).qpn);
+        EXPECT_EQ(rtr.max_dest_rd_atomic, 8);
+        EXPECT_EQ(rts.max_rd_atomic, 8);
+        EXPECT_EQ(rtr.ah_attr.is_global, 1);
+        EXPECT_EQ(rtr.ah_attr.sgid_index, 3);
+        EXPECT_EQ(rtr.ah_attr.traffic_class, 106);
+        EXPECT_EQ(rtr.ah_attr.sl, 3);
+        EXPECT_EQ(rtr.ah_attr.dgid[15], n == 0 ? 2 : 1);
+        EXPECT_EQ(rts.timeout, 18);
+        receives[n] = rtr.rq_psn;
+        sends[n] = rts.sq_psn;
+    }
+    EXPECT_EQ(receives[0], sends[1]);
+    EXPECT_EQ(receives[1], sends[0]);
+}
+
+TEST_F(VerbsPair, ConnectionsThatCannotBeAreRefused)
+{
+    open();
+    struct swl_nic_address strange = {};
+    EXPECT_EQ(nic[0]->ops->connect(nic[0], qp[0], &strange), ncclInvalidUsage);
+    expect_said("another kind or version");
+    ASSERT_EQ(connect(0), ncclSuccess);
+    EXPECT_EQ(connect(0), ncclInvalidUsage);
+    expect_said("already connected");
+    ASSERT_EQ(nic[0]->ops->to_error(nic[0], qp[0]), ncclSuccess);
+    EXPECT_EQ(query(0).syndrome, uint32_t{SWL_SYNDROME_FLUSHED});
+    EXPECT_EQ(connect(0), ncclInvalidUsage);
+    expect_said("in error: reset it");
+}
+
+TEST_F(VerbsPair, F10_FailedQueuePairsAreNamedWithSyndromeAndEntry)
+{
+    for (uint32_t entry : {0u, 1u, 127u, 5000u})
+        for (int behind = 0; behind < 3; behind++) { // flushed entries
+            open();
+            ASSERT_EQ(connect(0), ncclSuccess);
+            ASSERT_EQ(connect(1), ncclSuccess);
+            fake.break_qp(view(0).qpn, entry, 0x13);
+            for (uint32_t i = 1; i <= static_cast<uint32_t>(behind); i++)
+                fake.break_qp(view(0).qpn, entry + i, 0x05);
+            const struct swl_nic_qp_status s = query(0);
+            EXPECT_EQ(s.state, SWL_NIC_QP_ERROR);
+            EXPECT_EQ(s.qpn, view(0).qpn);
+            EXPECT_EQ(s.syndrome, behind < 2 ? 0x13u : 0x05u);
+            EXPECT_TRUE(behind == 2 || s.index == entry) << s.index;
+            EXPECT_EQ(query(0).syndrome, s.syndrome);
+            EXPECT_EQ(query(1).state, SWL_NIC_QP_READY);
+            close();
+        }
+}
+
+// A queue pair made anew is numbered from zero, whatever the old one had completed.
+TEST_F(VerbsPair, ResetMakesAQueuePairAnewInTheSameMemory)
+{
+    open();
+    const int blocks = fake.count("host");
+    for (int round = 0; round < 5; round++) {
+        ASSERT_EQ(connect(0), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(connect(1), ncclSuccess);
+        fake.qps.at(view(0).qpn).executed = 1;
+        (*fake.qps.at(view(0).qpn).completed)++;
+        fake.break_qp(view(0).qpn, 17, 0x15);
+        view(0).dbr[1] = 0x1200; // posted
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_ERROR);
+        const uint32_t old = view(0).qpn;
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(nic[n]->ops->reset(nic[n], qp[n]), ncclSuccess) << swl_last_error();
+        EXPECT_NE(view(0).qpn, old);
+        EXPECT_EQ(view(0).dbr[1], 0u);
+        EXPECT_EQ(swl_cqe_opcode(view(0).cq[15]), uint32_t{SWL_CQE_NONE});
+        EXPECT_EQ(swl_cqe_opcode(view(0).cq[31]), uint32_t{SWL_CQE_NONE});
+        EXPECT_EQ(*fake.qps.at(view(0).qpn).completed, 0u);
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT);
+        EXPECT_EQ(query(0).syndrome, 0u);
+        EXPECT_EQ(fake.count("host"), blocks);
+        exchange();
+    }
+}
+
+TEST_F(VerbsPair, AQueuePairThatFailedToConnectConnectsAfterwards)
+{
+    for (const char *call : {"ibv_modify_qp 2", "ibv_modify_qp 3"}) {
+        open();
+        fake.fail_name = call;
+        fake.fail_at = 1;
+        fake.calls = 0;
+        EXPECT_EQ(connect(0), ncclSystemError) << call;
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT) << call;
+        exchange();
+        EXPECT_EQ(connect(0), ncclSuccess) << call << ": " << swl_last_error();
+        EXPECT_EQ(connect(1), ncclSuccess);
+        close();
+    }
+}
+
+TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
+{
+    for (const char *call : {"ibv_destroy_qp", "ibv_destroy_cq", "mlx5dv_create_cq",
+                             "ibv_create_qp", "mlx5dv_init_obj", "ibv_modify_qp 1"}) {
+        struct swl_qp v;
+
+        open();
+        ASSERT_EQ(connect(0), ncclSuccess);
+        fake.fail_name = call;
+        fake.fail_at = 1;
+        fake.calls = 0;
+        EXPECT_EQ(nic[0]->ops->reset(nic[0], qp[0]), ncclSystemError) << call;
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_ERROR) << call;
+        EXPECT_EQ(connect(0), ncclInvalidUsage) << call;
+        EXPECT_EQ(nic[0]->ops->to_error(nic[0], qp[0]), ncclSuccess) << call;
+        EXPECT_EQ(nic[0]->ops->view(nic[0], qp[0], &v), ncclInvalidUsage) << call;
+        EXPECT_EQ(nic[0]->ops->address(nic[0], qp[0], &address[0]), ncclInvalidUsage) << call;
+        expect_said("lost by a failed reset");
+        EXPECT_EQ(nic[0]->ops->reset(nic[0], qp[0]), ncclSuccess) << call << swl_last_error();
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT) << call;
+        close();
+    }
+}
+
+// ---- would it work: DevX is refused, verbs are not
+
+TEST_F(Verbs, WorksWhereDevxIsRefused)
+{
+    const SiteTree tree;
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0};
+    char why[240] = "";
+
+    config.near = &near;
+    fake.ports.resize(1);
+    EXPECT_TRUE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why))) << why;
+    fake.fail_name = "mlx5dv_open_device";
+    fake.fail_errno = 95;
+    fake.fail_at = 1;
+    fake.calls = 0;
+    EXPECT_FALSE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why)));
+    EXPECT_STREQ(why, "mlx5_0 cannot be opened for DevX: Operation not supported");
+    EXPECT_TRUE(swl_mlx5_usable(&verbs, false, &config, why, sizeof(why))) << why;
+    fake = FakeMlx5();
+    fake.ports = {FakePort()};
+    fake.fail_name = "general_cmd";
+    fake.fail_errno = 1;
+    fake.fail_at = 1;
+    EXPECT_FALSE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why)));
+    EXPECT_STREQ(why, "mlx5_0 takes no firmware commands: QUERY_HCA_CAP: Operation not permitted");
+    EXPECT_TRUE(swl_mlx5_usable(&verbs, false, &config, why, sizeof(why))) << why;
+}
+
+} // namespace
