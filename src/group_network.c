@@ -50,7 +50,7 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     g->network = 0;
     if (g->topology.nnodes == 1) {
         swl_log(SWL_LEVEL_DEBUG, "group: one node, no network");
-        return ncclSuccess;
+        return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
     }
     g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
     if (g->network == 0)
@@ -60,5 +60,5 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
         swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
                 g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,
                 facts[0].why[0] ? ")" : "");
-    return ncclSuccess;
+    return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
 }

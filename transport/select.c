@@ -2,6 +2,8 @@
  * state. */
 #include "transport/select.h"
 
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/gpu.h"
 #include "transport/mlx5/devx.h"
@@ -10,6 +12,7 @@
 #include "transport/proxy/verbs_wire.h"
 #include "transport/site.h"
 #include "transport/soft/executor.h"
+#include "transport/soft/faults.h"
 #include "transport/soft/soft.h"
 #include "transport/tcp/tcp.h"
 
@@ -179,4 +182,26 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
                  ? "; soft: they are not on one host, or not in one process"
                  : "");
     return 0;
+}
+
+ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network)
+{
+    const uint32_t able = SWL_TRANSPORT_SOFT | SWL_TRANSPORT_PROXY | SWL_TRANSPORT_TCP;
+    struct soft_faults faults;
+    size_t at = 0;
+
+    if (text == NULL || text[0] == '\0' || !swl_soft_faults_parse(&faults, text, rank, &at))
+        return ncclSuccess; /* a NIC says what is malformed */
+    if (network && !(network & able))
+        return swl_fail(ncclInvalidUsage,
+                        "SWIMLANE_SOFT_FAULTS is set, and the network of the group cannot fail on "
+                        "purpose; soft, proxy and tcp can (SWIMLANE_TRANSPORT)");
+    if (rank == 0 && network == 0)
+        swl_log(SWL_LEVEL_WARN,
+                "group: one node has no network: SWIMLANE_SOFT_FAULTS does nothing");
+    else if (rank == 0 && faults.ranks > nranks)
+        swl_log(SWL_LEVEL_WARN,
+                "group: SWIMLANE_SOFT_FAULTS names rank %u, and there are ranks 0 to %u",
+                faults.ranks - 1, nranks - 1);
+    return ncclSuccess;
 }

@@ -48,6 +48,9 @@ uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_selec
 /* Bit of the best driver that every pair can use; 0: none, `why` is a sentence that names a rank. */
 uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
                           size_t why_bytes);
+/* Would anybody make the faults of this text (SWIMLANE_SOFT_FAULTS)? network: the group's, 0 = none.
+ * Refuses those of hardware, and rank 0 warns of what has no effect. */
+ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network);
 
 #ifdef __cplusplus
 }

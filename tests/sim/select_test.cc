@@ -1,4 +1,5 @@
 // Tests of transport/select.c: what a rank says of itself, and the choice of all ranks.
+#include "src/base/error.h"
 #include "transport/select.h"
 
 #include <gtest/gtest.h>
@@ -157,6 +158,24 @@ TEST(Select, EveryAllowedNetworkIsUsableOrHasAReason)
         swl_select_ask(bit, &config, &f);
         swl_transports_text(bit, name, sizeof(name));
         EXPECT_TRUE(f.usable == bit || strncmp(f.why, name, strlen(name)) == 0) << name << f.why;
+    }
+}
+
+TEST(Select, FaultsThatNobodyMakesAreSaid)
+{
+    const uint32_t soft = SWL_TRANSPORT_SOFT;
+
+    EXPECT_EQ(swl_select_faults(nullptr, 0, 2, SWL_TRANSPORT_DEVX), ncclSuccess);
+    EXPECT_EQ(swl_select_faults("", 0, 2, SWL_TRANSPORT_DEVX), ncclSuccess);
+    EXPECT_EQ(swl_select_faults("drop=1", 1, 2, SWL_TRANSPORT_DEVX), ncclInvalidUsage);
+    EXPECT_NE(strstr(swl_last_error(), "cannot fail on purpose"), nullptr) << swl_last_error();
+    for (uint32_t able : {SWL_TRANSPORT_SOFT, SWL_TRANSPORT_PROXY, SWL_TRANSPORT_TCP})
+        EXPECT_EQ(swl_select_faults("drop=1", 1, 2, able), ncclSuccess);
+    for (const char *text : {"rank1:drop=1", "rank2:drop=1"}) {
+        ::testing::internal::CaptureStderr();
+        EXPECT_EQ(swl_select_faults(text, 0, 2, soft), ncclSuccess);
+        EXPECT_EQ(swl_select_faults(text, 1, 2, soft), ncclSuccess);
+        EXPECT_EQ(::testing::internal::GetCapturedStderr().empty(), text[4] == '1') << text;
     }
 }
 

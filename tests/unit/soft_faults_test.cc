@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string.h>
+#include <string>
+
 namespace
 {
 
@@ -80,6 +83,48 @@ TEST(SoftFaults, DeadRankStaysDead)
     EXPECT_TRUE(swl_soft_faults_dead(&f, f.begin_ns, 1000));
 }
 
+TEST(SoftFaults, RestartIsATimeWithoutAnswers)
+{
+    struct soft_faults f = parse("restart=10us+5us;restart=30us+5us");
+
+    f.begin_ns = 1000;
+    EXPECT_FALSE(swl_soft_faults_down(&f, 10999));
+    EXPECT_TRUE(swl_soft_faults_down(&f, 11000));
+    EXPECT_TRUE(swl_soft_faults_down(&f, 15999));
+    EXPECT_FALSE(swl_soft_faults_down(&f, 16000));
+    EXPECT_EQ(swl_soft_faults_back(&f, 1000), 16000u);
+    EXPECT_EQ(swl_soft_faults_back(&f, 16000), 36000u);
+    EXPECT_EQ(swl_soft_faults_back(&f, 36000), UINT64_MAX);
+    EXPECT_EQ(swl_soft_faults_falls(&f, 1000), 11000u);
+    EXPECT_EQ(swl_soft_faults_falls(&f, 12000), 11000u);
+    EXPECT_EQ(swl_soft_faults_falls(&f, 16000), 31000u);
+    EXPECT_EQ(swl_soft_faults_falls(&f, 36000), UINT64_MAX);
+}
+
+TEST(SoftFaults, WhatATextNeedsIsKnown)
+{
+    EXPECT_EQ(parse("delay=1us;error=1;drop=2;stall=1+1;dead=3;seed=4;reorder=off").asked, 0u);
+    EXPECT_EQ(parse("loss=20").loss, 20u);
+    EXPECT_EQ(parse("hold=2us").hold_ns, 2000u);
+    for (const char *text : {"jitter=1us", "reorder=on", "loss=1", "hold=1", "restart=1+1"}) {
+        const struct soft_faults mine = parse(text);
+        const struct soft_faults others = parse((std::string("rank1:") + text).c_str());
+
+        ASSERT_NE(swl_soft_faults_beyond(&mine, 0), nullptr) << text;
+        EXPECT_EQ(strncmp(swl_soft_faults_beyond(&mine, 0), text, 4), 0);
+        EXPECT_EQ(swl_soft_faults_beyond(&mine, SOFT_CAN_ALL), nullptr);
+        EXPECT_EQ(swl_soft_faults_beyond(&others, 0), nullptr) << "for somebody else";
+    }
+}
+
+TEST(SoftFaults, NamesOfRanksAndLinksAreKnown)
+{
+    EXPECT_EQ(parse("drop=1").ranks, 0u);
+    EXPECT_EQ(parse("rank7:drop=1;rank2.link9:drop=1").ranks, 8u);
+    EXPECT_EQ(parse("rank7:drop=1;rank2.link9:drop=1").links, 0u);
+    EXPECT_EQ(parse("rank7:drop=1;rank2.link9:drop=1", 2).links, 10u);
+}
+
 TEST(SoftFaults, MalformedTextNamesTheClause)
 {
     const struct {
@@ -90,7 +135,9 @@ TEST(SoftFaults, MalformedTextNamesTheClause)
                {"drop=1x", 0},       {"drop=99999999999999999999", 0},
                {"rank1 error=1", 0}, {"rank1.link2:seed=1", 0},
                {"reorder=maybe", 0}, {"stall=1us", 0},
-               {"error=1/wrong", 0}, {"delay=99999999999999s", 0}};
+               {"error=1/wrong", 0}, {"delay=99999999999999s", 0},
+               {"loss=1001", 0},     {"restart=1us", 0},
+               {"restart=5us+0", 0}};
 
     for (const auto &b : bad) {
         struct soft_faults f;

@@ -1,4 +1,4 @@
-/* faults.c: parser of the software NIC's faults.
+/* faults.c: parser of faults, of the software NIC and of proxies.
  *
  * Layer: transport/soft; pure. */
 #include "transport/soft/faults.h"
@@ -96,7 +96,15 @@ static bool take_syndrome(const char **at, uint32_t *syndrome_p)
     return true;
 }
 
-/* "error=", "drop=", "stall=" or "dead="; false if it is none of them or malformed. */
+static bool take_span(const char **at, struct soft_rule *rule)
+{
+    if (!take_time(at, &rule->first) || !take(at, "+") || !take_time(at, &rule->last))
+        return false;
+    rule->last += rule->first;
+    return true;
+}
+
+/* "error=", "drop=", "stall=", "dead=" or "restart="; false if it is none of them or malformed. */
 static bool take_rule(const char **at, struct soft_rule *rule)
 {
     if (take(at, "error=")) {
@@ -112,16 +120,28 @@ static bool take_rule(const char **at, struct soft_rule *rule)
     }
     if (take(at, "stall=")) {
         rule->kind = SOFT_RULE_STALL;
-        if (!take_time(at, &rule->first) || !take(at, "+") || !take_time(at, &rule->last))
-            return false;
-        rule->last += rule->first;
-        return true;
+        return take_span(at, rule);
+    }
+    if (take(at, "restart=")) {
+        rule->kind = SOFT_RULE_RESTART;
+        return take_span(at, rule) && rule->last > rule->first;
     }
     if (take(at, "dead=")) {
         rule->kind = SOFT_RULE_DEAD;
         return take_time(at, &rule->first);
     }
     return false;
+}
+
+/* "N" of 1000 */
+static bool take_share(const char **at, uint32_t *share_p)
+{
+    uint64_t number;
+
+    if (!take_number(at, &number) || number > 1000)
+        return false;
+    *share_p = (uint32_t)number;
+    return true;
 }
 
 /* Settings that hold for the whole NIC. */
@@ -132,53 +152,91 @@ static bool take_setting(const char **at, struct soft_faults *f, bool *known_p)
         return take_number(at, &f->seed);
     if (take(at, "delay="))
         return take_time(at, &f->delay_ns);
-    if (take(at, "jitter="))
+    if (take(at, "jitter=")) {
+        f->asked |= SOFT_CAN_JITTER;
         return take_time(at, &f->jitter_ns);
+    }
+    if (take(at, "hold=")) {
+        f->asked |= SOFT_CAN_HOLD;
+        return take_time(at, &f->hold_ns);
+    }
+    if (take(at, "loss=")) {
+        f->asked |= SOFT_CAN_LOSE;
+        return take_share(at, &f->loss);
+    }
     if (take(at, "retry="))
         return take_time(at, &f->retry_ns);
     if (take(at, "reorder=")) {
         if (!take(at, "on") && !take(at, "off"))
             return false;
         f->reorder = (*at)[-1] == 'n';
+        f->asked &= ~(uint32_t)SOFT_CAN_REORDER;
+        f->asked |= f->reorder ? SOFT_CAN_REORDER : 0;
         return true;
     }
     *known_p = false;
     return true;
 }
 
+/* "rankN:" or "rankN.linkM:", if it is there; clauses of other ranks go to *other. */
+static bool take_whom(const char **at, struct soft_faults *f, struct soft_faults *other,
+                      uint32_t rank, struct soft_faults **to_p, uint32_t *link_p)
+{
+    uint64_t number;
+
+    *to_p = f;
+    *link_p = SOFT_ANY;
+    if (!take(at, "rank"))
+        return true;
+    if (!take_number(at, &number) || number >= SOFT_ANY)
+        return false;
+    if (number >= f->ranks)
+        f->ranks = (uint32_t)number + 1;
+    if (number != rank)
+        *to_p = other;
+    if (take(at, ".link")) {
+        if (!take_number(at, &number) || number >= SOFT_ANY)
+            return false;
+        *link_p = (uint32_t)number;
+        if (*link_p >= (*to_p)->links)
+            (*to_p)->links = *link_p + 1;
+    }
+    return take(at, ":");
+}
+
 static bool take_clause(const char **at, struct soft_faults *f, uint32_t rank)
 {
-    struct soft_faults other = *f; /* where clauses of other ranks go */
-    struct soft_faults *to = f;
-    uint32_t link = SOFT_ANY;
-    uint64_t number;
+    struct soft_faults other = *f;
+    struct soft_faults *to;
+    struct soft_rule *rule;
+    uint32_t link;
     bool known;
 
-    if (take(at, "rank")) {
-        if (!take_number(at, &number))
-            return false;
-        if (number != rank)
-            to = &other;
-        if (take(at, ".link")) {
-            if (!take_number(at, &number) || number >= SOFT_ANY)
-                return false;
-            link = (uint32_t)number;
-        }
-        if (!take(at, ":"))
-            return false;
-    }
-    if (!take_setting(at, to, &known))
+    if (!take_whom(at, f, &other, rank, &to, &link) || !take_setting(at, to, &known))
         return false;
     if (known)
         return link == SOFT_ANY;
     if (to->nrules == SOFT_RULES_MAX)
         return false;
-    memset(&to->rules[to->nrules], 0, sizeof(to->rules[0]));
-    to->rules[to->nrules].link = link;
-    if (!take_rule(at, &to->rules[to->nrules]))
+    rule = &to->rules[to->nrules];
+    memset(rule, 0, sizeof(*rule));
+    rule->link = link;
+    if (!take_rule(at, rule))
         return false;
+    if (rule->kind == SOFT_RULE_RESTART)
+        to->asked |= SOFT_CAN_RESTART;
     to->nrules++;
     return true;
+}
+
+const char *swl_soft_faults_beyond(const struct soft_faults *faults, uint32_t can)
+{
+    static const char *const names[] = {"jitter", "reorder=on", "loss", "hold", "restart"};
+
+    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (faults->asked & ~can & 1u << i)
+            return names[i];
+    return NULL;
 }
 
 bool swl_soft_faults_parse(struct soft_faults *faults_p, const char *text, uint32_t rank,

@@ -1,5 +1,5 @@
-/* faults.h: text of SWIMLANE_SOFT_FAULTS -> tables the software NIC asks. C
- * and CUDA; only the host parses.
+/* faults.h: text of SWIMLANE_SOFT_FAULTS -> tables that the software NIC and proxies ask. C and CUDA;
+ * only the host parses.
  *
  * Layer: transport/soft; pure, no memory. docs/testing.md has the grammar. */
 #pragma once
@@ -12,14 +12,31 @@
 
 #define SOFT_RULES_MAX 32
 #define SOFT_ANY       0xffffffffu
+#define SOFT_SENDS     8u /* of a message, until its retries are exceeded */
 
-enum soft_rule_kind { SOFT_RULE_ERROR, SOFT_RULE_DROP, SOFT_RULE_STALL, SOFT_RULE_DEAD };
+enum soft_rule_kind {
+    SOFT_RULE_ERROR,
+    SOFT_RULE_DROP,
+    SOFT_RULE_STALL,
+    SOFT_RULE_DEAD,
+    SOFT_RULE_RESTART
+};
+
+/* What not everybody can do; the rest everybody can. */
+enum soft_ability {
+    SOFT_CAN_JITTER = 1,
+    SOFT_CAN_REORDER = 2,
+    SOFT_CAN_LOSE = 4,
+    SOFT_CAN_HOLD = 8, /* completions */
+    SOFT_CAN_RESTART = 16,
+    SOFT_CAN_ALL = 31
+};
 
 struct soft_rule {
     uint32_t kind;  /* enum soft_rule_kind */
     uint32_t link;  /* queue pair of the NIC, SOFT_ANY = all */
-    uint64_t first; /* entry or doorbell number; stall, dead: begin in ns */
-    uint64_t last;  /* last number; stall: end in ns */
+    uint64_t first; /* entry or doorbell number; stall, dead, restart: begin in ns */
+    uint64_t last;  /* last number; stall, restart: end in ns */
     uint32_t syndrome;
     uint32_t pad;
 };
@@ -32,6 +49,11 @@ struct soft_faults {
     uint32_t reorder;
     uint32_t nrules;
     struct soft_rule rules[SOFT_RULES_MAX];
+    uint64_t hold_ns; /* added to every completion */
+    uint32_t loss;    /* of 1000 messages, each time that one is sent */
+    uint32_t asked;   /* enum soft_ability: what the text needs */
+    uint32_t ranks;   /* more than the highest rank that the text names, 0 = names none */
+    uint32_t links;   /* likewise of links, in the clauses of this rank */
 };
 
 /* The first rule of this kind for a link whose range holds n, or NULL. */
@@ -84,6 +106,50 @@ SWL_HD bool swl_soft_faults_dead(const struct soft_faults *faults, uint64_t begi
     return false;
 }
 
+/* The NIC does nothing and answers nobody: it has stopped for good, or restarts. */
+SWL_HD bool swl_soft_faults_down(const struct soft_faults *f, uint64_t now)
+{
+    for (uint32_t i = 0; i < f->nrules; i++) {
+        const struct soft_rule *r = &f->rules[i];
+
+        if (r->kind == SOFT_RULE_RESTART && now >= f->begin_ns + r->first &&
+            now < f->begin_ns + r->last)
+            return true;
+    }
+    return swl_soft_faults_dead(f, f->begin_ns, now);
+}
+
+/* The first restart that ends after `after`, or UINT64_MAX. */
+SWL_HD uint64_t swl_soft_faults_back(const struct soft_faults *f, uint64_t after)
+{
+    uint64_t back = UINT64_MAX;
+
+    for (uint32_t i = 0; i < f->nrules; i++) {
+        const uint64_t end = f->begin_ns + f->rules[i].last;
+
+        if (f->rules[i].kind == SOFT_RULE_RESTART && end > after && end < back)
+            back = end;
+    }
+    return back;
+}
+
+/* When the NIC stops answering, as of now: a moment behind it if it is down, UINT64_MAX = never. */
+SWL_HD uint64_t swl_soft_faults_falls(const struct soft_faults *f, uint64_t now)
+{
+    uint64_t falls = UINT64_MAX;
+
+    for (uint32_t i = 0; i < f->nrules; i++) {
+        const struct soft_rule *r = &f->rules[i];
+        const uint64_t at = f->begin_ns + r->first;
+
+        if ((r->kind == SOFT_RULE_DEAD ||
+             (r->kind == SOFT_RULE_RESTART && f->begin_ns + r->last > now)) &&
+            at < falls)
+            falls = at;
+    }
+    return falls;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -91,6 +157,8 @@ extern "C" {
 /* Rules of `text` that concern this rank. False: *at_p is the offset of the first bad clause. */
 bool swl_soft_faults_parse(struct soft_faults *faults_p, const char *text, uint32_t rank,
                            size_t *at_p);
+/* The first word of the text that needs more than `can` (enum soft_ability), or NULL. */
+const char *swl_soft_faults_beyond(const struct soft_faults *faults, uint32_t can);
 
 #ifdef __cplusplus
 }

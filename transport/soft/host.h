@@ -31,6 +31,12 @@ static inline void soft_kick(struct soft_nic *nic)
     __atomic_fetch_add(&nic->kick, 1, __ATOMIC_RELEASE);
 }
 
+/* enum soft_ability */
+static inline uint32_t swl_soft_can(uint32_t executor)
+{
+    return executor == SWL_SOFT_BLOCKS ? 0 : SOFT_CAN_ALL;
+}
+
 /* The NIC at a place of the process-wide table, or NULL. */
 struct soft_nic *swl_soft_nic_at(uint32_t id);
 
@@ -89,6 +95,28 @@ void swl_host_qp_view(const struct soft_qp *q, const uint64_t *sinks, uint32_t s
 void swl_host_qp_status(const struct soft_qp *q, struct swl_nic_qp_status *status_p);
 ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t *kick,
                              uint32_t rank, uint64_t timeout_ns);
+
+/* hosted.c: SWIMLANE_SOFT_LINK and _FAULTS of a NIC that can do `can` (enum soft_ability); `who` names it.
+ * *link_p is left alone where no link is set. Refuses what it cannot do. */
+ncclResult_t swl_host_settings(const struct swl_nic_config *config, const char *who, uint32_t can,
+                               struct soft_link *link_p, struct soft_faults *faults_p);
+/* Say once what a NIC has done, when it is destroyed. */
+void swl_host_report(uint32_t rank, const char *who, const struct swl_soft_stats *stats);
+
+/* probe.c: a NIC outside the table of software NICs whose faults can be set and whose counters be read. */
+struct soft_probe {
+    uint32_t rank;
+    uint32_t *kick;
+    struct soft_faults **new_faults; /* taken by the executor */
+    void *nic;
+    void (*sum)(const void *nic, struct swl_soft_stats *sum);
+};
+/* False: too many. The caller owns *probe until drop. */
+bool swl_soft_probe_add(struct soft_probe *probe);
+void swl_soft_probe_drop(const struct soft_probe *probe);
+/* Counters of a software NIC. */
+void swl_soft_stats_sum(struct soft_nic *nic, struct swl_soft_stats *sum);
+void swl_soft_stats_add(struct swl_soft_stats *sum, const struct swl_soft_stats *part);
 
 /* queue.c: operations of nic.h on queue pairs. */
 ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p);

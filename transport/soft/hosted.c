@@ -4,6 +4,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
+#include "src/base/log.h"
 
 #include <string.h>
 
@@ -43,4 +44,47 @@ ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t
         return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x did not change state",
                         rank, q->qpn);
     return ncclSuccess;
+}
+
+ncclResult_t swl_host_settings(const struct swl_nic_config *config, const char *who, uint32_t can,
+                               struct soft_link *link_p, struct soft_faults *faults_p)
+{
+    const char *text = config->soft_faults ? config->soft_faults : "";
+    const struct swl_link_model *link = &config->soft_link;
+    const uint32_t nqps = config->max_qps ? config->max_qps : 1;
+    const char *beyond;
+    size_t at = 0;
+
+    if (link->gbps > 0) {
+        link_p->ns_per_mib = (uint64_t)(8.0 * 1048576.0 / link->gbps + 0.5);
+        link_p->latency_ns = (uint64_t)(link->us * 1000.0 + 0.5);
+        link_p->jitter_ns = 0;
+    }
+    if (!swl_soft_faults_parse(faults_p, text, config->rank, &at)) {
+        swl_log(SWL_LEVEL_WARN, "rank %u nic: SWIMLANE_SOFT_FAULTS is malformed at '%s'; no faults",
+                config->rank, text + at);
+        (void)swl_soft_faults_parse(faults_p, "", config->rank, &at);
+    }
+    beyond = swl_soft_faults_beyond(faults_p, can);
+    if (beyond)
+        return swl_fail(ncclInvalidUsage,
+                        "rank %u nic: SWIMLANE_SOFT_FAULTS asks for %s, which %s cannot do",
+                        config->rank, beyond, who);
+    if (faults_p->links > nqps)
+        swl_log(SWL_LEVEL_WARN,
+                "rank %u nic: SWIMLANE_SOFT_FAULTS names link %u, and there are links 0 to %u",
+                config->rank, faults_p->links - 1, nqps - 1);
+    faults_p->begin_ns = swl_gpu_now_ns();
+    return ncclSuccess;
+}
+
+void swl_host_report(uint32_t rank, const char *who, const struct swl_soft_stats *stats)
+{
+    swl_log(SWL_LEVEL_INFO,
+            "rank %u nic: %s: %llu entries, %llu bytes, %llu adds, %llu completions, %llu errors, "
+            "%llu sent again, %llu of %llu doorbells dropped",
+            rank, who, (unsigned long long)stats->entries, (unsigned long long)stats->bytes,
+            (unsigned long long)stats->adds, (unsigned long long)stats->completions,
+            (unsigned long long)stats->errors, (unsigned long long)stats->retries,
+            (unsigned long long)stats->dropped, (unsigned long long)stats->doorbells);
 }

@@ -159,27 +159,17 @@ static ncclResult_t close_memory(struct soft_nic *nic)
 
 /* ---- creation ---- */
 
-static void settings(struct soft_nic *nic, const struct swl_nic_config *config)
+static ncclResult_t settings(struct soft_nic *nic, const struct swl_nic_config *config)
 {
-    const char *faults = config->soft_faults ? config->soft_faults : "";
-    const struct swl_link_model *link = &config->soft_link;
     struct soft_port *port = nic->port;
-    size_t at = 0;
 
-    if (link->gbps > 0) {
-        port->link.ns_per_mib = (uint64_t)(8.0 * 1048576.0 / link->gbps + 0.5);
-        port->link.latency_ns = (uint64_t)(link->us * 1000.0 + 0.5);
-    } else if (!by_blocks(nic)) { /* those take the time they take */
+    if (!by_blocks(nic)) /* those take the time they take */
         port->link.latency_ns = port->link.jitter_ns = 1000;
-    }
-    if (!swl_soft_faults_parse(&port->faults, faults, nic->rank, &at)) {
-        swl_log(SWL_LEVEL_WARN, "rank %u nic: SWIMLANE_SOFT_FAULTS is malformed at '%s'; no faults",
-                nic->rank, faults + at);
-        (void)swl_soft_faults_parse(&port->faults, "", nic->rank, &at);
-    }
-    port->faults.begin_ns = swl_gpu_now_ns();
+    SWL_TRY(swl_host_settings(config, "a software NIC on blocks", swl_soft_can(nic->executor),
+                              &port->link, &port->faults));
     port->fault_epoch = 1;
-    port->dead_ns = UINT64_MAX;
+    port->dead_ns = swl_soft_faults_falls(&port->faults, port->faults.begin_ns);
+    return ncclSuccess;
 }
 
 static bool enroll(struct soft_nic *nic)
@@ -269,8 +259,9 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     nic->timeout_ns = config->timeout_ns;
     nic->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
     nic->port->pd = (uint32_t)soft_mix(nic->serial) & 0xffffffu;
-    settings(nic, config);
-    rc = open_memory(nic);
+    rc = settings(nic, config);
+    if (rc == ncclSuccess)
+        rc = open_memory(nic);
     if (rc != ncclSuccess)
         goto undo_memory;
     rc = soft_reg_mr(&nic->base, nic->sink, 8ull * nqps, SWL_NIC_LOCAL_WRITE, &sink);
@@ -313,9 +304,14 @@ static ncclResult_t soft_quiet(struct soft_nic *nic)
     return ncclSuccess;
 }
 
-/* What went wrong in queue pairs that blocks served; afterwards nobody can know. */
-static void report_errors(struct soft_nic *nic)
+/* What the NIC has done, and what went wrong in queue pairs that blocks served; afterwards nobody can
+ * know. */
+static void report(struct soft_nic *nic)
 {
+    struct swl_soft_stats stats = {0};
+
+    swl_soft_stats_sum(nic, &stats);
+    swl_host_report(nic->rank, "soft", &stats);
     for (uint32_t i = 0; by_blocks(nic) && i < nic->port->nqps; i++) {
         struct soft_qp qp;
 
@@ -346,7 +342,7 @@ static ncclResult_t soft_destroy(struct swl_nic *base)
     __atomic_compare_exchange_n(&table[nic->id], &self, NULL, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_RELAXED);
     SWL_TRY(soft_quiet(nic));
-    report_errors(nic);
+    report(nic);
     for (uint32_t i = 0; i < nic->port->nqps; i++)
         if (nic->qps[i].peer)
             swl_soft_nic_drop(nic->qps[i].peer);

@@ -71,6 +71,11 @@ struct soft_op {
     uint64_t value;
     uint32_t data[SWL_WQE_INLINE_MAX / 4];
     uint32_t signalled;
+    /* proxies; what the wire counts as this index is the request of `entry` */
+    uint64_t entry;
+    uint64_t due_ns;   /* as the wire counts: posted not before */
+    uint64_t ready_ns; /* completed not before */
+    uint32_t done;     /* by the wire */
 };
 
 /* What blocks keep of an entry that was placed and is not complete. */

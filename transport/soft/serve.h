@@ -13,6 +13,7 @@
 #include "transport/soft/core.cuh"
 #include "transport/soft/events.h"
 #include "transport/soft/executor.h"
+#include "transport/soft/pace.h"
 #include "transport/soft/words.h"
 
 #include <string.h>
@@ -21,7 +22,6 @@ namespace
 {
 
 const uint32_t pieces_max = 4;
-const uint32_t header_bytes = 64; /* of a message on the wire */
 const uint64_t tick_ns = 256; /* parts and completions share moments: fewer turns of the engine */
 
 /* One NIC's executor. */
@@ -29,35 +29,14 @@ template <class Mem> struct engine {
     struct soft_nic *nic;
     Mem mem;
     struct soft_events events;
-    uint64_t random; /* state of an own stream, 0 = the emulator's */
-    bool broken;     /* out of memory: everything fails from now on */
+    uint64_t random;  /* state of an own stream, 0 = the emulator's */
+    uint64_t back_ns; /* end of the next restart, UINT64_MAX = none */
+    bool broken;      /* out of memory: everything fails from now on */
 };
 
 void count(uint64_t *counter, uint64_t n)
 {
     __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
-}
-
-template <class Mem> uint64_t dice(struct engine<Mem> *e, uint64_t bound)
-{
-    uint64_t v;
-
-    if (bound == 0)
-        return 0;
-    if (e->random == 0) {
-        v = swl_soft_random();
-    } else {
-        e->random ^= e->random << 13;
-        e->random ^= e->random >> 7;
-        e->random ^= e->random << 17;
-        v = e->random * 0x2545f4914f6cdd1dull;
-    }
-    return (v >> 11) % (bound + 1);
-}
-
-uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
 }
 
 template <class Mem>
@@ -76,18 +55,13 @@ uint64_t arrival(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t ready
 {
     struct soft_nic *nic = e->nic;
     struct soft_port *peer = qp->far_live;
-    uint64_t wire = (bytes + header_bytes) * nic->port->link.ns_per_mib >> 20;
-    uint64_t begin = swl_soft_faults_clear(&nic->port->faults, nic->port->faults.begin_ns, qp->link,
-                                           ready + nic->port->faults.delay_ns);
+    const uint64_t wire = wire_ns(&nic->port->link, bytes);
+    uint64_t begin = departure(&nic->port->link, &nic->port->faults, qp->link, ready, bytes,
+                               &nic->port->egress_ns);
     uint64_t arrive, old;
 
-    if (nic->port->link.ns_per_mib) {
-        begin = swl_soft_faults_clear(&nic->port->faults, nic->port->faults.begin_ns, qp->link,
-                                      later(begin, nic->port->egress_ns));
-        nic->port->egress_ns = begin + wire;
-    }
     begin += nic->port->link.latency_ns +
-             dice(e, nic->port->link.jitter_ns + nic->port->faults.jitter_ns);
+             dice(&e->random, nic->port->link.jitter_ns + nic->port->faults.jitter_ns);
     if (nic->port->link.ns_per_mib == 0)
         return begin;
     /* the wire into the peer is shared by all that send to it */
@@ -111,17 +85,19 @@ void plan_pieces(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t index
     uint32_t from = 0;
 
     if (nic->port->faults.reorder && op->bytes >= 256)
-        n += static_cast<uint32_t>(dice(e, pieces_max - 1));
+        n += static_cast<uint32_t>(dice(&e->random, pieces_max - 1));
     op->pieces = n;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t to = i + 1 == n
-                          ? op->bytes
-                          : from + static_cast<uint32_t>(dice(e, (op->bytes - from) / 16)) * 16;
+        uint32_t to =
+            i + 1 == n
+                ? op->bytes
+                : from + static_cast<uint32_t>(dice(&e->random, (op->bytes - from) / 16)) * 16;
         uint64_t when = qp->order_ns;
         struct soft_event event;
 
         if (nic->port->faults.reorder)
-            when = later(now, (when - dice(e, window < when ? window : when)) & ~(tick_ns - 1));
+            when = later(now,
+                         (when - dice(&e->random, window < when ? window : when)) & ~(tick_ns - 1));
         event = {when, 0, index, SOFT_EVENT_PIECE, qp->link, qp->epoch, from, to - from};
         if (!soft_events_push(&e->events, event))
             e->broken = true;
@@ -154,6 +130,7 @@ template <class Mem> void take_entry(struct engine<Mem> *e, struct soft_qp *qp, 
     struct soft_op *op = &qp->ops[index & ((1ull << qp->depth_log2) - 1)];
     uint32_t syndrome = soft_fetch(e->mem, nic->port, qp, index, op);
     uint64_t arrive = now;
+    uint32_t lost = 0;
 
     op->syndrome = 0;
     count(&nic->port->stats.entries, 1);
@@ -164,10 +141,15 @@ template <class Mem> void take_entry(struct engine<Mem> *e, struct soft_qp *qp, 
         syndrome = SWL_SYNDROME_RETRY;
     if (syndrome == 0)
         syndrome = soft_probe(e->mem, qp->far, op);
+    if (syndrome == 0) {
+        lost = losses(&nic->port->faults, &e->random);
+        count(&nic->port->stats.retries, lost < SOFT_SENDS ? lost : SOFT_SENDS - 1);
+        syndrome = lost < SOFT_SENDS ? 0 : SWL_SYNDROME_RETRY;
+    }
     if (syndrome == SWL_SYNDROME_RETRY)
         arrive = now + nic->port->faults.retry_ns;
     else if (syndrome == 0 || syndrome >= SWL_SYNDROME_BAD_RESPONSE)
-        arrive = arrival(e, qp, now, syndrome ? 0 : op->bytes);
+        arrive = arrival(e, qp, now + loss_ns(&nic->port->faults, lost), syndrome ? 0 : op->bytes);
     qp->order_ns = later(qp->order_ns, arrive);
     if (syndrome != 0)
         fail_at(qp, index, op, syndrome);
@@ -175,7 +157,8 @@ template <class Mem> void take_entry(struct engine<Mem> *e, struct soft_qp *qp, 
         plan_pieces(e, qp, index, op, now);
     else
         push(e, qp, qp->order_ns, SOFT_EVENT_EXECUTE, index);
-    qp->ack_ns = later(qp->ack_ns, (qp->order_ns + nic->port->link.latency_ns) | (tick_ns - 1));
+    arrive = qp->order_ns + nic->port->link.latency_ns + nic->port->faults.hold_ns;
+    qp->ack_ns = later(qp->ack_ns, arrive | (tick_ns - 1));
     push(e, qp, qp->ack_ns, SOFT_EVENT_COMPLETE, index);
 }
 
@@ -320,7 +303,7 @@ template <class Mem> void look(struct engine<Mem> *e, bool all, uint64_t now)
 {
     struct soft_nic *nic = e->nic;
     uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
-    bool dead = swl_soft_faults_dead(&nic->port->faults, nic->port->faults.begin_ns, now);
+    bool dead = swl_soft_faults_down(&nic->port->faults, now);
 
     for (uint32_t i = 0; i < nqps; i++) {
         struct soft_qp *qp = &nic->qps[i];
@@ -339,6 +322,26 @@ template <class Mem> void look(struct engine<Mem> *e, bool all, uint64_t now)
     }
 }
 
+/* When the next restart is over, and from when on peers get no answer. */
+template <class Mem> void schedule(struct engine<Mem> *e, uint64_t now)
+{
+    struct soft_port *port = e->nic->port;
+
+    e->back_ns = swl_soft_faults_back(&port->faults, now);
+    __atomic_store_n(&port->dead_ns, swl_soft_faults_falls(&port->faults, now), __ATOMIC_RELEASE);
+}
+
+/* A restart is over: the NIC has forgotten all connections. */
+template <class Mem> void come_back(struct engine<Mem> *e, uint64_t now)
+{
+    const uint32_t nqps = __atomic_load_n(&e->nic->port->nqps, __ATOMIC_ACQUIRE);
+
+    for (uint32_t i = 0; i < nqps; i++)
+        if (e->nic->qps[i].state == SWL_NIC_QP_READY)
+            enter_error(e, &e->nic->qps[i], e->nic->qps[i].completed, SWL_SYNDROME_FLUSHED, now);
+    schedule(e, now);
+}
+
 /* What the host asked for. */
 template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
 {
@@ -350,6 +353,7 @@ template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
         nic->port->faults = *faults;
         free(faults);
         e->random = nic->port->faults.seed;
+        schedule(e, now);
         for (uint32_t i = 0; i < nqps; i++)
             nic->qps[i].entry_count = nic->qps[i].doorbell_count = 0;
     }
@@ -368,11 +372,6 @@ template <class Mem> void obey(struct engine<Mem> *e, uint64_t now)
         /* release: pairs with the acquire of the waiting host */
         __atomic_store_n(&qp->request, SOFT_REQUEST_NONE, __ATOMIC_RELEASE);
     }
-    for (uint32_t i = 0; i < nic->port->faults.nrules; i++)
-        if (nic->port->faults.rules[i].kind == SOFT_RULE_DEAD)
-            __atomic_store_n(&nic->port->dead_ns,
-                             nic->port->faults.begin_ns + nic->port->faults.rules[i].first,
-                             __ATOMIC_RELEASE);
 }
 
 /* Runs on the scheduler: is there anything new for the engine? */
@@ -387,9 +386,10 @@ bool moved(void *arg)
 template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Close close)
 {
     struct engine<Mem> e = {
-        nic, mem, {nullptr, 0, 0, 0}, nic->port->faults.seed, false
+        nic, mem, {nullptr, 0, 0, 0}, nic->port->faults.seed, UINT64_MAX, false
     };
 
+    e.back_ns = swl_soft_faults_back(&nic->port->faults, nic->port->faults.begin_ns);
     while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_soft_stopping() && !e.broken) {
         uint32_t kick = __atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE);
         bool kicked = kick != nic->kicked;
@@ -399,14 +399,19 @@ template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Clos
         nic->kicked = kick;
         if (kicked || e.events.order == 0)
             obey(&e, now);
+        if (now >= e.back_ns) {
+            come_back(&e, now);
+            kicked = true; /* doorbells rung meanwhile have been looked at and not taken */
+        }
         look(&e, kicked, now);
         while (e.events.count && e.events.heap[0].time_ns <= now) {
             struct soft_event event = soft_events_pop(&e.events);
 
-            if (!swl_soft_faults_dead(&nic->port->faults, nic->port->faults.begin_ns, now))
+            if (!swl_soft_faults_down(&nic->port->faults, now))
                 run_event(&e, &event, now);
         }
         next = e.events.count ? e.events.heap[0].time_ns : UINT64_MAX;
+        next = next < e.back_ns ? next : e.back_ns;
         swl_soft_park("soft nic idle", static_cast<int>(nic->rank), moved, nic, next);
     }
     free(e.events.heap);

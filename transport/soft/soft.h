@@ -23,7 +23,7 @@ uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks, bool apart);
 
 #define SWL_SOFT_ALL_RANKS 0xffffffffu
 
-/* Replace the faults of every NIC of this rank (or of all) from now on; "" ends them. Times in the
+/* Replace the faults of every software NIC and proxy of this rank (or of all) from now on; "" ends them. Times in the
  * text and counts of entries and doorbells begin now. Takes effect before the NIC's next work. */
 ncclResult_t swl_soft_faults_set(uint32_t rank, const char *text);
 

@@ -16,4 +16,5 @@ struct swl_soft_stats {
     uint64_t completions; /* successful ones */
     uint64_t errors;      /* error completions, flushed ones included */
     uint64_t rewritten;   /* entries changed before their completion */
+    uint64_t retries;     /* messages sent again because a fault lost them */
 };

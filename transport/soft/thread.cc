@@ -12,6 +12,6 @@ void swl_soft_thread_main(struct soft_nic *nic)
 
     /* without them nothing is placed, and all that waits runs into its limit */
     if (!helper_open(&h, nic->device))
-        __atomic_store_n(&nic->port->dead_ns, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&nic->port->dead, 1, __ATOMIC_RELEASE);
     serve(nic, thread_memory{{}, &h}, [&h] { helper_close(&h); });
 }
