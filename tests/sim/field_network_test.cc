@@ -15,6 +15,7 @@ class FieldNetwork : public ::testing::Test
         unsetenv("SWIMLANE_TRANSPORT");
         unsetenv("SWIMLANE_SOFT_EXECUTOR");
         unsetenv("SWIMLANE_SOFT_FAULTS");
+        unsetenv("SWIMLANE_SOCKET_IFNAME");
         unsetenv("NCCL_EP_TOKENS_PER_CHUNK");
     }
 };
@@ -24,6 +25,20 @@ std::string line(int nodes, int ranks_per_node, const std::string &more)
     return "--place fibers --nodes " + std::to_string(nodes) + " --ranks-per-node " +
            std::to_string(ranks_per_node) + " --experts 210 --topk 8 --iterations 2 --sms 4 " +
            more;
+}
+
+void over_tcp()
+{
+    setenv("SWIMLANE_TRANSPORT", "peer,tcp", 1);
+    setenv("SWIMLANE_SOCKET_IFNAME", "lo", 1);
+}
+
+// What is said by a run of two nodes that must fail.
+std::string failing(const std::string &more)
+{
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(ep_bench(line(2, 1, more)));
+    return ::testing::internal::GetCapturedStderr();
 }
 
 // Every rank sends to every rank and to itself; no memory of a peer is used.
@@ -50,9 +65,7 @@ TEST_F(FieldNetwork, F03_DeadDoorbellIsReportedWithNetworkAndPeer)
         SCOPED_TRACE(executor);
         setenv("SWIMLANE_SOFT_EXECUTOR", executor, 1);
         setenv("SWIMLANE_SOFT_FAULTS", "rank1:drop=0+", 1);
-        ::testing::internal::CaptureStderr();
-        EXPECT_FALSE(ep_bench(line(2, 1, "--tokens 32 --hidden 128 --timeout-ms 20")));
-        const std::string text = ::testing::internal::GetCapturedStderr();
+        const std::string text = failing("--tokens 32 --hidden 128 --timeout-ms 20");
 
         for (const char *words : {"rank 0 ", "rank 1 has not", "network soft", "limit 20 ms"})
             EXPECT_NE(text.find(words), std::string::npos) << text;
@@ -70,6 +83,87 @@ TEST_F(FieldNetwork, F85_PathsSwitchedOffDoNotChangeResults)
             setenv("SWIMLANE_SOFT_EXECUTOR", executor, 1);
             EXPECT_BENCH(line(2, 2, "--tokens 17 --hidden 128 --ragged"));
         }
+}
+
+// The same through the proxy over TCP, inside a node as well.
+TEST_F(FieldNetwork, F85_ProxiesDoNotChangeResults)
+{
+    over_tcp();
+    for (const char *list : {"peer,tcp", "tcp", "devx,tcp"}) {
+        SCOPED_TRACE(list);
+        setenv("SWIMLANE_TRANSPORT", list, 1);
+        EXPECT_BENCH(line(2, 2, "--tokens 17 --hidden 128 --ragged"));
+    }
+}
+
+// ---- failures made on purpose, through the proxy over TCP ----
+
+TEST_F(FieldNetwork, RehearsedTroubleOverTcpDoesNotChangeResults)
+{
+    over_tcp();
+    for (const char *faults :
+         {"delay=5us;jitter=20us", "loss=100;retry=100us", "reorder=on;seed=3", "hold=30us",
+          "stall=0+300us", "reorder=on;jitter=20us;loss=50;retry=100us;hold=10us"}) {
+        SCOPED_TRACE(faults);
+        setenv("SWIMLANE_SOFT_FAULTS", faults, 1);
+        EXPECT_BENCH(line(2, 1, "--tokens 32 --hidden 128 --schedule-seed 5"));
+        EXPECT_BENCH(line(2, 1, "--tokens 32 --hidden 128 --link 100:2 --schedule-seed 6"));
+    }
+}
+
+TEST_F(FieldNetwork, RehearsedFailuresOverTcpEndWithSentences)
+{
+    const struct {
+        const char *faults, *words;
+    } rows[] = {
+        {"rank1:drop=0+", "rank 1 has not"},
+        {"rank1:stall=0+10s", "rank 1 has not"},
+        {"rank1:dead=500us", "rank 1"},
+        {"rank0:error=2/access", "syndrome 0x13"},
+        {"rank0:error=2/protection", "syndrome 0x04"},
+        {"rank0:error=2/rnr", "syndrome 0x16"},
+        {"rank0:loss=1000", "syndrome 0x15"},
+        {"rank0:restart=500us+1ms", "queue pair"},
+    };
+
+    over_tcp();
+    for (const auto &row : rows) {
+        SCOPED_TRACE(row.faults);
+        setenv("SWIMLANE_SOFT_FAULTS", row.faults, 1);
+        const std::string text =
+            failing("--tokens 32 --hidden 128 --iterations 30 --timeout-ms 20");
+
+        EXPECT_NE(text.find(row.words), std::string::npos) << row.words << ": " << text;
+        if (text.find("ncclEpCreateGroup") != std::string::npos)
+            continue; // it was early: there are no calls yet
+        for (const char *words : {"rank 0 ", "network tcp", "limit 20 ms"})
+            EXPECT_NE(text.find(words), std::string::npos) << words << ": " << text;
+    }
+}
+
+TEST_F(FieldNetwork, FaultsThatNobodyMakesAreSaid)
+{
+    const struct {
+        const char *faults, *executor, *words;
+        int nodes;
+        bool runs;
+    } rows[] = {
+        {"rank2:drop=0+", "engine", "names rank 2, and there are ranks 0 to 1", 2, true},
+        {"rank0.link99:drop=0+", "engine", "names link 99, and there are links 0 to", 2, true},
+        {"drop=0+", "engine", "one node has no network", 1, true},
+        {"loss=5", "blocks", "asks for loss, which a software NIC on blocks cannot do", 2, false},
+    };
+
+    for (const auto &row : rows) {
+        SCOPED_TRACE(row.faults);
+        setenv("SWIMLANE_SOFT_FAULTS", row.faults, 1);
+        setenv("SWIMLANE_SOFT_EXECUTOR", row.executor, 1);
+        ::testing::internal::CaptureStderr();
+        EXPECT_EQ(ep_bench(line(row.nodes, 2 / row.nodes, "--tokens 17 --hidden 128")), row.runs);
+        const std::string text = ::testing::internal::GetCapturedStderr();
+
+        EXPECT_NE(text.find(row.words), std::string::npos) << text;
+    }
 }
 
 TEST_F(FieldNetwork, F89_NetworkSwitchedOffInAnyCase)

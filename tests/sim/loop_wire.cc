@@ -108,6 +108,7 @@ void loop_caps(const struct swl_wire *, struct swl_wire_caps *caps_p)
     memset(caps_p, 0, sizeof(*caps_p));
     caps_p->max_depth = SWL_WQE_DEPTH_MAX;
     caps_p->max_qps = 1000;
+    caps_p->answers_alone = true; // requests reach into the peer
     caps_p->max_region_bytes = UINT64_MAX;
 }
 

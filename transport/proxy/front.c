@@ -39,6 +39,8 @@ static void free_all(struct proxy_nic *nic)
     free(nic->qps);
     free(nic->ops);
     free(nic->looked);
+    free(nic->turns);
+    free(nic->new_faults);
     free(nic);
 }
 
@@ -52,7 +54,8 @@ static struct proxy_nic *alloc_all(uint32_t nqps, uint32_t depth)
     nic->qps = calloc(nqps, sizeof(*nic->qps));
     nic->ops = calloc((size_t)nqps * depth, sizeof(*nic->ops));
     nic->looked = calloc(nqps, sizeof(*nic->looked));
-    if (nic->qps && nic->ops && nic->looked)
+    nic->turns = calloc(nqps, sizeof(*nic->turns));
+    if (nic->qps && nic->ops && nic->looked && nic->turns)
         return nic;
     free_all(nic);
     return NULL;
@@ -97,6 +100,34 @@ static ncclResult_t open_memory(struct proxy_nic *nic)
     return ncclSuccess;
 }
 
+static void sum(const void *arg, struct swl_soft_stats *sum)
+{
+    const struct proxy_nic *nic = arg;
+
+    for (uint32_t i = 0; i < nic->max_qps; i++)
+        swl_soft_stats_add(sum, &nic->qps[i].stats);
+}
+
+/* The server has ended. */
+static void report(const struct proxy_nic *nic)
+{
+    struct swl_soft_stats all = {0};
+
+    sum(nic, &all);
+    swl_host_report(nic->rank, nic->wire_ops->name, &all);
+    for (uint32_t i = 0; i < nic->nqps; i++) {
+        const struct soft_qp *q = &nic->qps[i];
+
+        swl_log(SWL_LEVEL_DEBUG,
+                "rank %u nic: queue pair %u: %llu entries, %llu bytes, %llu completions, %llu "
+                "errors, %llu sent again; state %u, syndrome 0x%02x",
+                nic->rank, i, (unsigned long long)q->stats.entries,
+                (unsigned long long)q->stats.bytes, (unsigned long long)q->stats.completions,
+                (unsigned long long)q->stats.errors, (unsigned long long)q->stats.retries, q->state,
+                q->syndrome);
+    }
+}
+
 static ncclResult_t close_all(struct proxy_nic *nic)
 {
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;
@@ -130,13 +161,20 @@ ncclResult_t swl_proxy_create(struct swl_nic **nic_p, const struct swl_nic_confi
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
     nic->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
-    rc = open_wire(nic, config);
+    nic->probe = (struct soft_probe){nic->rank, &nic->kick, &nic->new_faults, nic, sum};
+    rc = swl_host_settings(config, wire_ops->name, SOFT_CAN_ALL, &nic->link, &nic->faults);
+    if (rc == ncclSuccess)
+        rc = open_wire(nic, config);
     if (rc == ncclSuccess)
         rc = open_memory(nic);
+    if (rc == ncclSuccess && !swl_soft_probe_add(&nic->probe))
+        rc = swl_fail(ncclSystemError, "rank %u nic: more than %u NICs in a process", nic->rank,
+                      SOFT_NICS_MAX);
     if (rc == ncclSuccess &&
         !swl_soft_executor_run("proxy nic", nic->device, nic->caps.cpus, swl_proxy_serve, nic))
         rc = swl_fail(ncclSystemError, "rank %u nic: no thread to serve it", config->rank);
     if (rc != ncclSuccess) {
+        swl_soft_probe_drop(&nic->probe);
         (void)close_all(nic);
         return rc;
     }
@@ -150,11 +188,13 @@ ncclResult_t swl_proxy_destroy(struct swl_nic *base)
 
     if (nic == NULL)
         return ncclSuccess;
+    swl_soft_probe_drop(&nic->probe);
     __atomic_store_n(&nic->stop, 1, __ATOMIC_RELEASE);
     proxy_kick(nic);
     /* acquire inside: pairs with the release at the end of the server, whose memory is freed now */
     if (!swl_soft_executor_wait("proxy nic: end of the server", &nic->ended, 1, nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: its server did not end", nic->rank);
+    report(nic);
     return close_all(nic);
 }
 

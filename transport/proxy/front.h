@@ -10,13 +10,21 @@
 
 #include "transport/nic.h"
 #include "transport/proxy/wire.h"
-#include "transport/soft/port.h"
+#include "transport/soft/host.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define PROXY_QPS_MAX 4096u /* low bits of a queue pair number */
+
+/* Of a queue pair, beside struct soft_qp. */
+struct proxy_turn {
+    uint64_t acked; /* before this, as the wire counts, all is done */
+    uint64_t run;   /* first entry of the newest run of WRITEs */
+    uint64_t fail_ns;
+    uint32_t syndrome; /* the first entry that is not done has failed at the wire */
+};
 
 struct proxy_nic {
     struct swl_nic base;
@@ -33,12 +41,23 @@ struct proxy_nic {
     struct soft_qp *qps; /* [max_qps]; qp.executed = entries that the wire has taken */
     struct soft_op *ops; /* [max_qps][depth] */
     uint64_t *looked;    /* [max_qps] server: doorbell words at its last look */
+    struct soft_probe probe;
     /* shared */
+    struct soft_faults *new_faults; /* taken by the server */
     uint32_t nqps;
     uint32_t kick; /* counts requests of the host */
     uint32_t stop, ended;
     /* server */
-    uint32_t kicked, open_events;
+    uint32_t kicked;
+    struct proxy_turn *turns; /* [max_qps] */
+    struct soft_link link;
+    struct soft_faults faults;
+    uint64_t random;    /* state of an own stream, 0 = the run's */
+    uint64_t egress_ns; /* the modelled wire is taken until then */
+    uint64_t next_ns;   /* something held back is due then */
+    uint64_t back_ns;   /* end of the next restart, UINT64_MAX = none */
+    uint64_t holds_ns;  /* between an answer of the wire and its completion */
+    uint32_t paced, reorders, down;
 };
 
 /* The create of a NIC over this wire; the driver's table is `ops`. */

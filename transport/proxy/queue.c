@@ -39,6 +39,7 @@ ncclResult_t swl_proxy_create_qp(struct swl_nic *base, uint32_t *qp_p)
     qp->depth_log2 = nic->depth_log2;
     qp->first_index = nic->first_index;
     soft_qp_start(qp);
+    nic->turns[i].acked = nic->turns[i].run = qp->first_index;
     memset(qp->cq, 0xff, SWL_CQE_BYTES);
     qp->dbr[SWL_DBR_SEND] = swl_dbr_value(qp->first_index);
     *qp->doorbell = nic->looked[i] = qp->seen;

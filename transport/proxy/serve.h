@@ -3,12 +3,13 @@
  * Layer: transport/proxy, above core.cuh; for serve_sim.cc (emulator) and serve_cuda.cc. `Mem` is
  * core.cuh's way to memory; entries and completions lie in host memory.
  * Of a queue pair: completed <= executed (taken by the wire) <= fetched (decoded) <= end (told by the
- * doorbell). All new entries of a queue go to the wire together. Successes are published together
+ * doorbell). What is held back, reordered or made to fail on purpose: rehearse.h. All new entries of a queue go to the wire together. Successes are published together
  * too: the one completion names the newest signalled entry. */
 #pragma once
 
 #include "src/gpu.h"
 #include "transport/proxy/front.h"
+#include "transport/proxy/rehearse.h"
 #include "transport/soft/core.cuh"
 #include "transport/soft/executor.h"
 #include "transport/soft/words.h"
@@ -24,12 +25,8 @@ const uint64_t flush_after_ns = 20000; /* so that pollers of the one completion 
 template <class Mem> struct proxy_server {
     struct proxy_nic *nic;
     Mem mem;
+    uint64_t now; /* of this turn */
 };
-
-struct soft_op *op_at(const struct soft_qp *q, uint64_t index)
-{
-    return &q->ops[index & ((1ull << q->depth_log2) - 1)];
-}
 
 /* Entry q->completed has failed; what follows is flushed a little later. */
 template <class Mem>
@@ -37,6 +34,8 @@ void fail(const proxy_server<Mem> &s, struct soft_qp *q, uint32_t opcode, uint32
 {
     q->syndrome = syndrome;
     q->bad_index = q->completed;
+    s.nic->turns[q->link].syndrome = 0;
+    count_own(&q->stats.errors, 1);
     soft_complete(s.mem, q, q->completed, opcode, syndrome);
     if (q->completed != q->end)
         q->completed++;
@@ -51,6 +50,7 @@ template <class Mem> void flush(const proxy_server<Mem> &s, struct soft_qp *q)
     q->flush_ns = UINT64_MAX;
     if (q->completed == q->end)
         return;
+    count_own(&q->stats.errors, q->end - q->completed);
     q->completed = q->executed = q->fetched = q->end;
     soft_complete(s.mem, q, q->end - 1, SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
 }
@@ -60,50 +60,77 @@ template <class Mem> void fail_in_turn(const proxy_server<Mem> &s, struct soft_q
 {
     const struct soft_op *op = op_at(q, q->completed);
 
-    if (q->completed == q->fail_index)
+    if (q->completed == q->fail_index && come(s.nic, op->due_ns, s.now))
         fail(s, q, op->opcode, op->syndrome);
 }
 
-/* Entries before `end` have succeeded, unless somebody wrote into one of them meanwhile. */
-template <class Mem>
-bool complete_until(const proxy_server<Mem> &s, struct soft_qp *q, uint64_t end)
+/* Complete, in order, what the wire has done, unless somebody wrote into an entry meanwhile. */
+template <class Mem> bool complete_done(const proxy_server<Mem> &s, struct soft_qp *q)
 {
     uint64_t newest = UINT64_MAX;
     bool whole = true;
 
-    while (q->completed < end && whole) {
+    while (q->completed < q->executed && whole) {
         const struct soft_op *op = op_at(q, q->completed);
 
+        if (!op->done || !come(s.nic, op->ready_ns, s.now))
+            break;
         whole = soft_untouched(s.mem, q, q->completed, op);
-        if (whole && op->signalled)
+        if (!whole)
+            break;
+        if (op->signalled)
             newest = q->completed;
-        if (whole)
-            q->completed++;
+        count_own(&q->stats.completions, 1);
+        count_own(&q->stats.adds, op->opcode == SWL_WQE_FETCH_ADD);
+        count_own(&q->stats.bytes, op->opcode == SWL_WQE_FETCH_ADD ? 0 : op->bytes);
+        q->completed++;
     }
     if (newest != UINT64_MAX)
         soft_complete(s.mem, q, newest, op_at(q, newest)->opcode, 0);
-    if (!whole)
-        fail(s, q, op_at(q, q->completed)->opcode, SWL_SYNDROME_LOCAL_OPERATION);
-    return whole;
+    if (whole)
+        return true;
+    count_own(&q->stats.rewritten, 1);
+    fail(s, q, op_at(q, q->completed)->opcode, SWL_SYNDROME_LOCAL_OPERATION);
+    return false;
+}
+
+/* What is complete now; then the error behind it, if there is one. */
+template <class Mem> void publish(const proxy_server<Mem> &s, struct soft_qp *q)
+{
+    const struct proxy_turn *t = &s.nic->turns[q->link];
+    const struct soft_op *op;
+
+    if (!complete_done(s, q))
+        return;
+    op = q->completed < q->fetched ? op_at(q, q->completed) : nullptr;
+    if (!t->syndrome)
+        fail_in_turn(s, q);
+    else if (!(op && q->completed < q->executed && op->done) && come(s.nic, t->fail_ns, s.now))
+        fail(s, q, op ? op->opcode : static_cast<uint32_t>(SWL_WQE_NOP), t->syndrome);
 }
 
 template <class Mem> void take_done(const proxy_server<Mem> &s, const struct swl_wire_done *done)
 {
     struct soft_qp *q = &s.nic->qps[done->qp];
+    struct proxy_turn *t = &s.nic->turns[done->qp];
     const uint64_t end = done->syndrome ? done->index : done->index + 1;
+    const uint64_t ready = s.nic->holds_ns ? s.now + s.nic->holds_ns : 0;
 
     if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) != SWL_NIC_QP_READY)
         return; /* of an earlier connection, or behind an error of our own */
     if (end > q->executed)
         return; /* the wire has not been asked for that */
-    if (!complete_until(s, q, end))
-        return;
-    if (done->syndrome && q->completed < q->fetched)
-        fail(s, q, op_at(q, q->completed)->opcode, done->syndrome);
-    else if (done->syndrome)
-        fail(s, q, SWL_WQE_NOP, done->syndrome);
-    else
-        fail_in_turn(s, q);
+    for (; t->acked < end; t->acked++) {
+        struct soft_op *op = op_at(q, op_at(q, t->acked)->entry);
+
+        op->done = 1;
+        op->ready_ns = ready;
+    }
+    if (done->syndrome) {
+        t->syndrome = done->syndrome;
+        t->fail_ns = ready;
+    }
+    publish(s, q);
 }
 
 template <class Mem> bool take_all_done(const proxy_server<Mem> &s)
@@ -145,6 +172,12 @@ template <class Mem> void decode(const proxy_server<Mem> &s, struct soft_qp *q)
         struct soft_op *op = op_at(q, q->fetched);
 
         op->syndrome = soft_read(s.mem, q, q->fetched, op);
+        op->done = 0;
+        op->entry = q->fetched;
+        op->due_ns = 0;
+        count_own(&q->stats.entries, 1);
+        if (s.nic->paced)
+            plan(s.nic, q, q->fetched, op, s.now);
         if (op->syndrome)
             q->fail_index = q->fetched;
         q->fetched++;
@@ -161,8 +194,11 @@ template <class Mem> bool hand_over(const proxy_server<Mem> &s, struct soft_qp *
 
     do {
         n = 0;
-        for (uint64_t i = q->executed; i < last && n < batch_max; i++, n++)
-            make_request(&requests[n], op_at(q, i), i);
+        for (uint64_t i = q->executed; i < last && n < batch_max; i++, n++) {
+            if (!come(s.nic, op_at(q, i)->due_ns, s.now))
+                break;
+            make_request(&requests[n], op_at(q, op_at(q, i)->entry), i);
+        }
         taken = n ? s.nic->wire_ops->post(s.nic->wire, q->link, requests, n) : 0;
         q->executed += taken;
     } while (n == batch_max && taken == n);
@@ -176,12 +212,18 @@ void take_doorbell(const proxy_server<Mem> &s, struct soft_qp *q, uint64_t value
     uint64_t end;
 
     q->seen = value;
+    count_own(&q->stats.doorbells, 1);
+    if (s.nic->paced && swl_soft_faults_drop(&s.nic->faults, q->link, q->doorbell_count++)) {
+        count_own(&q->stats.dropped, 1);
+        return;
+    }
     if (soft_accept(q, value, s.mem.word(soft_record(q)), &end)) {
         q->end = end;
         if (q->state == SWL_NIC_QP_ERROR)
             q->flush_ns = swl_gpu_now_ns() + flush_after_ns;
         return;
     }
+    count_own(&q->stats.bad_doorbells, 1);
     if (q->state != SWL_NIC_QP_READY)
         return;
     q->completed = q->end; /* named by the completion; earlier ones are flushed by it */
@@ -213,7 +255,7 @@ template <class Mem> bool serve_queue(const proxy_server<Mem> &s, uint32_t i)
     }
     decode(s, q);
     moved = hand_over(s, q) || moved;
-    fail_in_turn(s, q);
+    publish(s, q);
     return moved;
 }
 
@@ -226,16 +268,19 @@ template <class Mem> bool obey(const proxy_server<Mem> &s)
     if (kick == s.nic->kicked)
         return false;
     s.nic->kicked = kick;
+    take_faults(s.nic, s.now);
     for (uint32_t i = 0; i < nqps; i++) {
         struct soft_qp *q = &s.nic->qps[i];
         const uint32_t request = __atomic_load_n(&q->request, __ATOMIC_ACQUIRE);
 
         if (request == SOFT_REQUEST_NONE)
             continue;
-        if (request == SOFT_REQUEST_RESET)
+        if (request == SOFT_REQUEST_RESET) {
             restart_queue(s.mem, q, &s.nic->looked[i]);
-        else if (q->state != SWL_NIC_QP_ERROR)
+            s.nic->turns[i] = {q->first_index, q->first_index, 0, 0};
+        } else if (q->state != SWL_NIC_QP_ERROR) {
             fail(s, q, SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
+        }
         /* release: pairs with the acquire of the waiting host */
         __atomic_store_n(&q->request, SOFT_REQUEST_NONE, __ATOMIC_RELEASE);
     }
@@ -250,26 +295,55 @@ bool proxy_moved(void *arg)
     return words_moved(nic, &nic->nqps) || swl_soft_stopping();
 }
 
+/* A restart is over: the NIC has forgotten all connections. */
+template <class Mem> void come_back(const proxy_server<Mem> &s)
+{
+    const uint32_t nqps = __atomic_load_n(&s.nic->nqps, __ATOMIC_ACQUIRE);
+
+    s.nic->back_ns = swl_soft_faults_back(&s.nic->faults, s.now);
+    for (uint32_t i = 0; i < nqps; i++)
+        if (__atomic_load_n(&s.nic->qps[i].state, __ATOMIC_ACQUIRE) == SWL_NIC_QP_READY)
+            fail(s, &s.nic->qps[i], SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
+}
+
+/* Everything once; true = something moved. */
+template <class Mem> bool serve_all(const proxy_server<Mem> &s)
+{
+    const uint32_t nqps = __atomic_load_n(&s.nic->nqps, __ATOMIC_ACQUIRE);
+    bool moved = obey(s);
+
+    if (s.nic->paced && swl_soft_faults_down(&s.nic->faults, s.now)) {
+        go_down(s.nic);
+        s.nic->next_ns = s.nic->back_ns;
+        return moved;
+    }
+    s.nic->down = 0;
+    if (s.now >= s.nic->back_ns)
+        come_back(s);
+    for (uint32_t i = 0; i < nqps; i++)
+        moved = serve_queue(s, i) || moved;
+    if (s.nic->wire_ops->progress)
+        moved = s.nic->wire_ops->progress(s.nic->wire) || moved;
+    return take_all_done(s) || moved;
+}
+
 /* Until nic->stop. An idle server looks again after an eighth of the time that nothing has moved: it
  * adds that part to a wait, and costs next to nothing where nobody calls for long. */
 template <class Mem> void proxy_serve(struct proxy_nic *nic, Mem mem)
 {
-    const proxy_server<Mem> s = {nic, mem};
-    uint64_t last = swl_gpu_now_ns();
+    proxy_server<Mem> s = {nic, mem, swl_gpu_now_ns()};
+    uint64_t last = s.now, nap;
 
+    set_pace(nic, nic->faults.begin_ns);
     while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_soft_stopping()) {
-        const uint32_t nqps = __atomic_load_n(&nic->nqps, __ATOMIC_ACQUIRE);
-        bool moved = obey(s);
-
-        for (uint32_t i = 0; i < nqps; i++)
-            moved = serve_queue(s, i) || moved;
-        if (nic->wire_ops->progress)
-            moved = nic->wire_ops->progress(nic->wire) || moved;
-        moved = take_all_done(s) || moved;
-        if (moved)
-            last = swl_gpu_now_ns();
-        swl_soft_nap("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic,
-                     (swl_gpu_now_ns() - last) / 8);
+        s.now = swl_gpu_now_ns();
+        nic->next_ns = UINT64_MAX;
+        if (serve_all(s))
+            last = s.now;
+        nap = (s.now - last) / 8;
+        if (nic->next_ns != UINT64_MAX && nic->next_ns < s.now + nap)
+            nap = nic->next_ns > s.now ? nic->next_ns - s.now : 0;
+        swl_soft_nap("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic, nap);
     }
     /* release: pairs with the acquire in destroy, which frees our memory */
     __atomic_store_n(&nic->ended, 1, __ATOMIC_RELEASE);

@@ -176,6 +176,7 @@ static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p
     caps_p->max_depth = depth > 0 ? (uint32_t)depth : 0;
     caps_p->max_qps = w->attr.max_qp > 0 ? (uint32_t)w->attr.max_qp : 0;
     caps_p->max_region_bytes = w->attr.max_mr_size;
+    caps_p->answers_alone = true;
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", w->port.name);
     file = fopen(path, "re");
     if (file == NULL)

@@ -50,6 +50,8 @@ struct swl_wire_config {
 struct swl_wire_caps {
     uint32_t max_depth, max_qps;
     uint64_t max_region_bytes;
+    /* Peers are answered without progress, by hardware: only an error makes this end fall silent. */
+    bool answers_alone;
     /* CPUs near the device, as in /sys ("0-7,16-23"); "" = no matter. */
     char cpus[128];
 };
