@@ -2,7 +2,8 @@
 # tcp_hosts.sh PROGRAM CASE: whole calls over TCP between processes that are a node each. Cases:
 #   loopback    exact on this host
 #   namespaces  exact between two network namespaces joined by a veth pair
-#   killed      one side is killed: the other one returns an error within its limit
+#   killed      one side is killed: the other one returns an error within its limit; between namespaces
+#               where they can be made
 #   possible    (PROGRAM is not run) 0 = namespaces can be made here; else one line says why not
 set -u
 program=$1 case=$2
@@ -57,8 +58,15 @@ namespaces)
     ;;
 killed)
     export NCCL_EP_TIMEOUT_MS=2000
+    hosts=-
+    if make_namespaces >"$log" 2>&1; then
+        export SWIMLANE_SOCKET_IFNAME=swl0
+        hosts=$left,$right
+    elif [ "${CI:-}" = true ]; then
+        fail "network namespaces cannot be made here"
+    fi
     # pipelined: the calls under way notice it, not a barrier between them
-    if timeout 100 "$program" - kill "${shape[@]}" --pipelined --iterations 100 >"$log" 2>&1; then
+    if timeout 100 "$program" "$hosts" kill "${shape[@]}" --pipelined --iterations 100 >"$log" 2>&1; then
         fail "nobody noticed that node 1 is gone"
     fi
     grep -q 'closed by the other end\|Connection reset\|Broken pipe' "$log" ||
