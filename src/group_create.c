@@ -151,6 +151,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .device = g->info.device,
         .links = links,
         .nlinks = nlinks,
+        .nics = g->options.nics,
         .window = g->window.base,
         .signal_bytes = g->plan.at.signal_bytes,
         .window_bytes = g->plan.at.bytes,

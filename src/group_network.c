@@ -28,7 +28,9 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
 {
     const struct swl_nic_ib ib = swl_group_ib(&g->options);
     char gpu[32] = "";
-    const struct swl_nic_near near = {NULL, gpu, (uint32_t)g->info.device};
+    const uint32_t nics = g->options.nics ? g->options.nics : 1;
+    /* the last one that the rank will open */
+    const struct swl_nic_near near = {NULL, gpu, (uint32_t)g->info.device * nics, nics - 1};
     struct swl_nic_config config = {
         .rank = g->info.rank,
         .device = g->info.device,

@@ -34,7 +34,7 @@ static void ask(const struct swl_options *options, const struct info_options *o,
                                   .timeout = options->ib_timeout,
                                   .retry_cnt = options->ib_retry_cnt};
     char gpu[32];
-    struct swl_nic_near near = {o->root, NULL, 0};
+    struct swl_nic_near near = {o->root, NULL, 0, options->nics ? options->nics - 1 : 0};
     const struct swl_nic_config config = {.timeout_ns = 1000000000,
                                           .soft_executor = options->soft_executor,
                                           .ib = &ib,

@@ -53,6 +53,7 @@ struct swl_nic_near {
     const char *root; /* of /sys; NULL = "/" */
     const char *gpu;  /* its PCI address as in /sys; NULL = unknown */
     uint32_t turn;    /* among equally near ones the turn-th, modulo their number */
+    uint32_t nth;     /* of the usable ones in that order, from 0: a rank may have several */
 };
 
 struct swl_nic_config {

@@ -20,12 +20,23 @@
 
 #define RDMA_DEPTH 256u /* built-in entries of a send queue */
 
-struct swl_rdma {
-    uint32_t rank, nranks, nlinks;
+/* One NIC with what is registered on it. */
+struct rdma_nic {
     struct swl_nic *nic;
-    struct swl_rdma_link *links; /* [nlinks] */
     struct swl_nic_region signal, payload, alarm;
     bool has_signal, has_payload, has_alarm;
+};
+
+/* The queue pair of a link, and the NIC at the link's other end. */
+struct rdma_end {
+    uint32_t nic, qp, far_nic;
+};
+
+struct swl_rdma {
+    uint32_t rank, nranks, nlinks, nnics;
+    struct rdma_nic nics[SWL_RDMA_NICS_MAX];
+    struct swl_rdma_link *links; /* [nlinks] */
+    struct rdma_end *ends;       /* [nlinks] */
     struct swl_rdma_view view;
     char name[96];
 };
@@ -33,16 +44,13 @@ struct swl_rdma {
 /* First exchange. */
 struct rdma_hello {
     uint32_t failed; /* ncclResult_t of this rank so far */
-    uint32_t nlinks;
-    uint64_t base;
-    uint32_t signal_rkey, payload_rkey;
-    uint64_t alarm;
-    uint32_t alarm_rkey, pad;
+    uint32_t nlinks, nnics, pad;
+    struct swl_rdma_remote nics[SWL_RDMA_NICS_MAX]; /* memory of this rank by each of them */
 };
 
 /* Second exchange, one for each link. */
 struct rdma_offer {
-    uint32_t peer, failed;
+    uint32_t peer, failed, nic, pad;
     uint64_t key;
     struct swl_nic_address address;
 };
@@ -61,6 +69,9 @@ static ncclResult_t check(const struct swl_rdma_config *c)
 {
     if (c->nlinks == 0)
         return ncclSuccess;
+    if (c->nics > SWL_RDMA_NICS_MAX)
+        return swl_fail(ncclInvalidArgument, "rank %u rdma: %u NICs, at most %u", c->rank, c->nics,
+                        SWL_RDMA_NICS_MAX);
     if (c->tables == NULL)
         return swl_fail(ncclInvalidArgument,
                         "rank %u rdma: no device memory for the tables of %u links", c->rank,
@@ -77,15 +88,20 @@ static ncclResult_t check(const struct swl_rdma_config *c)
     return ncclSuccess;
 }
 
-static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c)
+/* Links take the NICs in turn, by their keys: at both ends alike if both have as many. */
+static uint32_t nic_of(const struct swl_rdma *r, uint32_t link)
+{
+    return (uint32_t)(r->links[link].key & UINT32_MAX) % r->nnics;
+}
+
+static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c, uint32_t n)
 {
     const struct swl_nic_driver *driver = swl_driver_of(c->driver);
     char gpu[32] = "";
-    const struct swl_nic_near near = {NULL, gpu, (uint32_t)c->device};
+    struct swl_nic_near near = {NULL, NULL, 0, n};
     struct swl_nic_config config = {
         .rank = c->rank,
         .device = c->device,
-        .max_qps = c->nlinks,
         .depth = c->queue_depth ? c->queue_depth : RDMA_DEPTH,
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
@@ -96,60 +112,82 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .soft_faults = c->soft_faults,
         .soft_executor = c->soft_executor,
         .gpu_blocks = c->gpu_blocks,
+        .near = &near,
     };
 
     if (driver == NULL)
         return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank,
                         c->driver);
-    if (swl_gpu_pci(c->device, gpu, sizeof(gpu)) == cudaSuccess)
-        config.near = &near;
-    return driver->ops()->create(&r->nic, &config);
+    if (swl_gpu_pci(c->device, gpu, sizeof(gpu)) == cudaSuccess) {
+        near.gpu = gpu;
+        near.turn = (uint32_t)c->device * r->nnics;
+    }
+    for (uint32_t i = 0; i < c->nlinks; i++)
+        config.max_qps += nic_of(r, i) == n;
+    return driver->ops()->create(&r->nics[n].nic, &config);
 }
 
-static ncclResult_t register_memory(struct swl_rdma *r, const struct swl_rdma_config *c)
+static ncclResult_t register_memory(struct rdma_nic *n, const struct swl_rdma_config *c)
 {
-    const struct swl_nic_ops *ops = r->nic->ops;
+    const struct swl_nic_ops *ops = n->nic->ops;
     unsigned all = SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_READ;
     uint8_t *window = c->window;
 
     if (c->signal_bytes > 0) {
-        SWL_TRY(ops->reg_mr(r->nic, window, c->signal_bytes, all | SWL_NIC_REMOTE_ADD, &r->signal));
-        r->has_signal = true;
+        SWL_TRY(ops->reg_mr(n->nic, window, c->signal_bytes, all | SWL_NIC_REMOTE_ADD, &n->signal));
+        n->has_signal = true;
     }
     if (c->window_bytes > c->signal_bytes) {
-        SWL_TRY(ops->reg_mr(r->nic, window + c->signal_bytes, c->window_bytes - c->signal_bytes,
-                            all | SWL_NIC_RELAXED, &r->payload));
-        r->has_payload = true;
+        SWL_TRY(ops->reg_mr(n->nic, window + c->signal_bytes, c->window_bytes - c->signal_bytes,
+                            all | SWL_NIC_RELAXED, &n->payload));
+        n->has_payload = true;
     }
     if (c->alarm != NULL) {
-        SWL_TRY(ops->reg_mr(r->nic, c->alarm, sizeof(*c->alarm),
-                            SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE, &r->alarm));
-        r->has_alarm = true;
+        SWL_TRY(ops->reg_mr(n->nic, c->alarm, sizeof(*c->alarm),
+                            SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE, &n->alarm));
+        n->has_alarm = true;
     }
-    r->view.signal_lkey = r->signal.lkey;
-    r->view.payload_lkey = r->payload.lkey;
     return ncclSuccess;
+}
+
+/* "devx on mlx5_0", "devx on mlx5_0, mlx5_1" */
+static void add_name(struct swl_rdma *r, uint32_t n, const struct swl_nic_caps *caps)
+{
+    const size_t at = n ? strlen(r->name) : 0;
+
+    if (n == 0)
+        snprintf(r->name, sizeof(r->name), "%s%s%s", caps->name, caps->device ? " on " : "",
+                 caps->device ? caps->device : "");
+    else if (caps->device)
+        snprintf(r->name + at, sizeof(r->name) - at, ", %s", caps->device);
+}
+
+static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config *c, uint32_t n)
+{
+    struct swl_nic_caps caps = {0};
+
+    SWL_TRY(open_nic(r, c, n));
+    r->nics[n].nic->ops->caps(r->nics[n].nic, &caps);
+    add_name(r, n, &caps);
+    r->view.nic_blocks = caps.gpu_blocks;
+    r->view.nic = caps.gpu_port;
+    return register_memory(&r->nics[n], c);
 }
 
 /* Everything that needs no peer. */
 static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    struct swl_nic_caps caps = {0};
-
     SWL_TRY(check(c));
     if (c->nlinks == 0)
         return ncclSuccess;
-    SWL_TRY(open_nic(r, c));
-    r->nic->ops->caps(r->nic, &caps);
-    snprintf(r->name, sizeof(r->name), "%s%s%s", caps.name, caps.device ? " on " : "",
-             caps.device ? caps.device : "");
-    r->view.nic_blocks = caps.gpu_blocks;
-    r->view.nic = caps.gpu_port;
-    SWL_TRY(register_memory(r, c));
+    r->nnics = c->nics && c->gpu_blocks == 0 ? c->nics : 1; /* blocks run one */
+    for (uint32_t n = 0; n < r->nnics; n++)
+        SWL_TRY(prepare_nic(r, c, n));
     for (uint32_t i = 0; i < c->nlinks; i++) {
-        uint32_t qp;
+        struct rdma_end *end = &r->ends[i];
 
-        SWL_TRY(r->nic->ops->create_qp(r->nic, &qp));
+        end->nic = nic_of(r, i);
+        SWL_TRY(r->nics[end->nic].nic->ops->create_qp(r->nics[end->nic].nic, &end->qp));
     }
     return ncclSuccess;
 }
@@ -174,12 +212,18 @@ static void say_hello(const struct swl_rdma *r, const struct swl_rdma_config *c,
     mine->nlinks = r->nlinks;
     if (rc != ncclSuccess || r->nlinks == 0)
         return;
-    /* one address space: the payload region begins where the signal region ends */
-    mine->base = r->has_signal ? r->signal.address : r->payload.address - c->signal_bytes;
-    mine->signal_rkey = r->signal.rkey;
-    mine->payload_rkey = r->payload.rkey;
-    mine->alarm = r->has_alarm ? r->alarm.address : 0;
-    mine->alarm_rkey = r->alarm.rkey;
+    mine->nnics = r->nnics;
+    for (uint32_t i = 0; i < r->nnics; i++) {
+        const struct rdma_nic *n = &r->nics[i];
+        struct swl_rdma_remote *at = &mine->nics[i];
+
+        /* one address space: the payload region begins where the signal region ends */
+        at->base = n->has_signal ? n->signal.address : n->payload.address - c->signal_bytes;
+        at->signal_rkey = n->signal.rkey;
+        at->payload_rkey = n->payload.rkey;
+        at->alarm = n->has_alarm ? n->alarm.address : 0;
+        at->alarm_rkey = n->alarm.rkey;
+    }
 }
 
 static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
@@ -189,8 +233,12 @@ static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
     for (uint32_t i = 0; i < r->nlinks; i++) {
         offers[i].peer = r->links[i].peer;
         offers[i].key = r->links[i].key;
-        if (rc == ncclSuccess)
-            rc = r->nic->ops->address(r->nic, i, &offers[i].address);
+        offers[i].nic = r->ends[i].nic;
+        if (rc == ncclSuccess) {
+            struct swl_nic *nic = r->nics[r->ends[i].nic].nic;
+
+            rc = nic->ops->address(nic, r->ends[i].qp, &offers[i].address);
+        }
     }
     for (uint32_t i = 0; i < r->nlinks; i++)
         offers[i].failed = (uint32_t)rc;
@@ -198,15 +246,21 @@ static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
 }
 
 static ncclResult_t connect_link(struct swl_rdma *r, uint32_t i, const struct rdma_offer *theirs,
-                                 uint32_t ntheirs)
+                                 const struct rdma_hello *hello)
 {
     const struct swl_rdma_link *link = &r->links[i];
+    struct rdma_end *end = &r->ends[i];
+    struct swl_nic *nic = r->nics[end->nic].nic;
 
-    for (uint32_t k = 0; k < ntheirs; k++) {
+    for (uint32_t k = 0; k < hello->nlinks; k++) {
         if (theirs[k].peer != r->rank || theirs[k].key != link->key)
             continue;
         SWL_TRY(join(r, ncclSuccess, link->peer, theirs[k].failed, "naming its queue pairs"));
-        return r->nic->ops->connect(r->nic, i, &theirs[k].address);
+        if (theirs[k].nic >= hello->nnics || hello->nnics > SWL_RDMA_NICS_MAX)
+            return swl_fail(ncclInternalError, "rank %u rdma: rank %u has no NIC %u", r->rank,
+                            link->peer, theirs[k].nic);
+        end->far_nic = theirs[k].nic;
+        return nic->ops->connect(nic, end->qp, &theirs[k].address);
     }
     return swl_fail(ncclInvalidUsage,
                     "rank %u rdma: rank %u has no link with key 0x%llx for link %u", r->rank,
@@ -233,8 +287,7 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     else
         (void)c->allgather(c->context, mine, all, each);
     for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++)
-        rc = connect_link(r, i, all + (size_t)r->links[i].peer * most,
-                          hellos[r->links[i].peer].nlinks);
+        rc = connect_link(r, i, all + (size_t)r->links[i].peer * most, &hellos[r->links[i].peer]);
     free(all);
     return rc;
 }
@@ -266,14 +319,12 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
                         r->nlinks);
     remotes = (struct swl_rdma_remote *)(qps + r->nlinks);
     for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++) {
-        const struct rdma_hello *h = &hellos[r->links[i].peer];
+        const struct rdma_end *end = &r->ends[i];
+        const struct rdma_nic *n = &r->nics[end->nic];
 
-        remotes[i].base = h->base;
-        remotes[i].signal_rkey = h->signal_rkey;
-        remotes[i].payload_rkey = h->payload_rkey;
-        remotes[i].alarm = h->alarm;
-        remotes[i].alarm_rkey = h->alarm_rkey;
-        rc = r->nic->ops->view(r->nic, i, &qps[i]);
+        remotes[i] = hellos[r->links[i].peer].nics[end->far_nic];
+        remotes[i].payload_lkey = n->payload.lkey;
+        rc = n->nic->ops->view(n->nic, end->qp, &qps[i]);
     }
     if (rc == ncclSuccess) {
         r->view.qps = c->tables;
@@ -348,9 +399,13 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
     struct swl_rdma *r = calloc(1, sizeof(*r));
     ncclResult_t rc;
 
-    if (r != NULL)
+    if (r != NULL) {
         r->links = calloc(config->nlinks + 1u, sizeof(*r->links));
-    if (r == NULL || r->links == NULL) {
+        r->ends = calloc(config->nlinks + 1u, sizeof(*r->ends));
+    }
+    if (r == NULL || r->links == NULL || r->ends == NULL) {
+        if (r)
+            free(r->links);
         free(r);
         return swl_fail(ncclSystemError, "rank %u rdma: no memory for %u links", config->rank,
                         config->nlinks);
@@ -371,29 +426,36 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
     return ncclSuccess;
 }
 
+static ncclResult_t drop(struct rdma_nic *n, bool has, const struct swl_nic_region *region)
+{
+    return has ? n->nic->ops->dereg_mr(n->nic, region) : ncclSuccess;
+}
+
+/* The NIC and what is registered on it; the first failure. */
+static ncclResult_t close_nic(struct rdma_nic *n)
+{
+    ncclResult_t rc = drop(n, n->has_alarm, &n->alarm), next;
+
+    next = drop(n, n->has_payload, &n->payload);
+    rc = rc != ncclSuccess ? rc : next;
+    next = drop(n, n->has_signal, &n->signal);
+    rc = rc != ncclSuccess ? rc : next;
+    next = n->nic ? n->nic->ops->destroy(n->nic) : ncclSuccess;
+    return rc != ncclSuccess ? rc : next;
+}
+
 ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma)
 {
     ncclResult_t rc = ncclSuccess;
-    ncclResult_t next;
 
     if (rdma == NULL)
         return ncclSuccess;
-    if (rdma->has_alarm) {
-        next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->alarm);
+    for (uint32_t i = rdma->nnics; i-- > 0;) {
+        const ncclResult_t next = close_nic(&rdma->nics[i]);
+
         rc = rc != ncclSuccess ? rc : next;
     }
-    if (rdma->has_payload) {
-        next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->payload);
-        rc = rc != ncclSuccess ? rc : next;
-    }
-    if (rdma->has_signal) {
-        next = rdma->nic->ops->dereg_mr(rdma->nic, &rdma->signal);
-        rc = rc != ncclSuccess ? rc : next;
-    }
-    if (rdma->nic) {
-        next = rdma->nic->ops->destroy(rdma->nic);
-        rc = rc != ncclSuccess ? rc : next;
-    }
+    free(rdma->ends);
     free(rdma->links);
     free(rdma);
     return rc;
@@ -420,9 +482,11 @@ static const char *syndrome_text(uint32_t syndrome)
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
 {
     for (uint32_t i = 0; i < rdma->nlinks; i++) {
+        const struct rdma_end *end = &rdma->ends[i];
+        struct swl_nic *nic = rdma->nics[end->nic].nic;
         struct swl_nic_qp_status s;
 
-        SWL_TRY(rdma->nic->ops->query(rdma->nic, i, &s));
+        SWL_TRY(nic->ops->query(nic, end->qp, &s));
         if (s.state == SWL_NIC_QP_ERROR)
             return swl_fail(ncclSystemError,
                             "rank %u rdma: queue pair 0x%06x to rank %u failed at entry %llu: %s "
@@ -435,11 +499,15 @@ ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
 
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma)
 {
-    struct swl_nic_caps caps = {0};
+    uint64_t bytes = 0;
 
-    if (rdma->nic)
-        rdma->nic->ops->caps(rdma->nic, &caps);
-    return caps.device_bytes;
+    for (uint32_t i = 0; i < rdma->nnics; i++) {
+        struct swl_nic_caps caps = {0};
+
+        rdma->nics[i].nic->ops->caps(rdma->nics[i].nic, &caps);
+        bytes += caps.device_bytes;
+    }
+    return bytes;
 }
 
 const char *swl_rdma_name(const struct swl_rdma *rdma)

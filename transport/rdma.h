@@ -1,4 +1,4 @@
-/* rdma.h: the network of one rank of a group: its NIC, its registered window, its queue pairs.
+/* rdma.h: the network of one rank of a group: its NICs, its registered window, its queue pairs.
  *
  * Layer: transport, below src/. Owner: the group, which creates it once and destroys it last.
  * A *link* is one connected RC queue pair between two ranks; both ends list it with the same key. */
@@ -17,9 +17,12 @@ extern "C" {
 
 struct swl_nic_ib; /* transport/nic.h */
 
+#define SWL_RDMA_NICS_MAX 8u /* of a rank */
+
 struct swl_rdma_link {
     uint32_t peer; /* rank at the other end */
-    uint64_t key;  /* the same number at both ends, unique between the two ranks */
+    uint64_t key;  /* the same number at both ends, unique between the two ranks; of several NICs
+                      its low half says which: modulo their number */
 };
 
 struct swl_rdma_config {
@@ -27,6 +30,7 @@ struct swl_rdma_config {
     int device;
     const struct swl_rdma_link *links; /* [nlinks] */
     uint32_t nlinks;
+    uint32_t nics;         /* of this rank; 0 = 1, as always where blocks of kernels run it */
     uint32_t queue_depth;  /* entries of a send queue, power of two, 0 = built-in */
     void *window;          /* symmetric window of this rank, device memory */
     uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
@@ -62,9 +66,9 @@ ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
 const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
 /* State of the link's queue pair: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
-/* Bytes of device memory that the NIC holds. */
+/* Bytes of device memory that the NICs hold. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
-/* "soft", "devx on mlx5_0", ... or "none" */
+/* "soft", "devx on mlx5_0, mlx5_1", ... or "none" */
 const char *swl_rdma_name(const struct swl_rdma *rdma);
 
 #ifdef __cplusplus

@@ -19,18 +19,6 @@ const char *const shapes[] = {
 };
 const char *const faults[] = {"", "delay=20us", "stall=100us+200us"};
 
-struct Variable {
-    const char *name;
-    Variable(const char *n, const char *value) : name(n)
-    {
-        setenv(name, value, 1);
-    }
-    ~Variable()
-    {
-        unsetenv(name);
-    }
-};
-
 class EpBlocks : public testing::TestWithParam<const char *>
 {
 };

@@ -8,6 +8,7 @@
 #include "transport/wqe.h"
 
 #include <gtest/gtest.h>
+#include <set>
 #include <string.h>
 #include <vector>
 
@@ -61,7 +62,8 @@ ncclResult_t allgather(void *context, const void *mine, void *all, size_t each)
 struct rank_result {
     ncclResult_t created, destroyed;
     std::string text, name;
-    uint64_t bytes, sum;
+    uint64_t bytes, sum, payload_sum;
+    std::set<uint32_t> keys; // of own payload, on its NICs
 };
 rank_result results[nranks];
 
@@ -71,20 +73,26 @@ struct scenario {
     uint32_t odd_rank; // does it differently
     void (*change)(struct swl_rdma_config *config, struct swl_rdma_link *links);
     bool traffic;
+    uint32_t nics[nranks] = {};
 };
 const scenario *now;
 
-// Post one add on every link, by hand: word `rank` of the peer grows by 1 + rank.
-void post(const struct swl_rdma_view *v, uint32_t rank)
+// On every link, by hand: write own payload's last word to a word of the peer's payload that is the
+// link's, then add 1 + rank to word `rank` of the peer.
+void post(const struct swl_rdma_view *v, uint32_t rank, const uint8_t *window)
 {
     for (uint32_t i = 0; i < v->nlinks; i++) {
         struct swl_qp *qp = &v->qps[i];
-        struct swl_wqe e;
+        const struct swl_rdma_remote *r = &v->remotes[i];
+        struct swl_wqe e[2];
 
-        swl_wqe_fetch_add(&e, qp->reserved, qp->qpn, 1 + rank, {qp->sink, qp->sink_lkey, 8},
-                          {v->remotes[i].base + 8 * rank, v->remotes[i].signal_rkey});
-        memcpy(qp->sq, &e, sizeof(e));
-        qp->reserved = qp->ready = qp->rung = qp->reserved + 1;
+        swl_wqe_move(&e[0], qp->reserved, SWL_WQE_WRITE, qp->qpn,
+                     {reinterpret_cast<uint64_t>(window + window_bytes - 8), r->payload_lkey, 8},
+                     {r->base + signal_bytes + 8 * (rank * 2 + i % 2), r->payload_rkey});
+        swl_wqe_fetch_add(&e[1], qp->reserved + 1, qp->qpn, 1 + rank, {qp->sink, qp->sink_lkey, 8},
+                          {r->base + 8 * rank, r->signal_rkey});
+        memcpy(qp->sq, e, sizeof(e));
+        qp->reserved = qp->ready = qp->rung = qp->reserved + 2;
         __atomic_store_n(&qp->dbr[SWL_DBR_SEND], swl_dbr_value(qp->ready), __ATOMIC_RELEASE);
         __atomic_store_n(qp->doorbell, swl_doorbell_value(qp->ready, qp->qpn), __ATOMIC_RELEASE);
     }
@@ -107,6 +115,7 @@ void rank_main(void *arg)
     ASSERT_EQ(swl_gpu_use(static_cast<int>(rank)), cudaSuccess);
     ASSERT_EQ(swl_gpu_malloc(reinterpret_cast<void **>(&window), window_bytes), cudaSuccess);
     memset(window, 0, window_bytes);
+    window[window_bytes / 8 - 1] = 100 * (1 + rank);
     for (uint32_t p = 0; now->links && p < nranks; p++)
         for (uint64_t k = 0; k < 2; k++)
             if (p != rank)
@@ -122,6 +131,7 @@ void rank_main(void *arg)
     if (c.nlinks) {
         ASSERT_EQ(swl_gpu_malloc(&c.tables, swl_rdma_table_bytes(c.nlinks)), cudaSuccess);
     }
+    c.nics = now->nics[rank];
     c.driver = SWL_TRANSPORT_SOFT;
     c.timeout_ns = 1000000000ull;
     c.allgather = allgather;
@@ -137,10 +147,14 @@ void rank_main(void *arg)
         EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
         EXPECT_EQ(swl_rdma_view(rdma)->nlinks, c.nlinks);
         if (now->traffic)
-            post(swl_rdma_view(rdma), rank);
+            post(swl_rdma_view(rdma), rank, reinterpret_cast<uint8_t *>(window));
         simt_park(SIMT_WHY("test: traffic", 0, 0), never, nullptr, simt_now_ns() + 1000000);
         for (uint32_t i = 0; i < nranks; i++)
             out.sum += __atomic_load_n(&window[i], __ATOMIC_ACQUIRE);
+        for (uint32_t i = 0; i < 2 * nranks; i++)
+            out.payload_sum += __atomic_load_n(&window[signal_bytes / 8 + i], __ATOMIC_ACQUIRE);
+        for (uint32_t i = 0; i < c.nlinks; i++)
+            out.keys.insert(swl_rdma_view(rdma)->remotes[i].payload_lkey);
         EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
         out.destroyed = swl_rdma_destroy(rdma);
     }
@@ -198,7 +212,33 @@ TEST(Rdma, MeshIsConnectedAndCarriesTraffic)
         EXPECT_EQ(results[r].name, "soft");
         EXPECT_GT(results[r].bytes, 6u * 256 * 64);
         EXPECT_EQ(results[r].sum, 2u * (10 - (1 + r)));
+        EXPECT_EQ(results[r].payload_sum, 200u * (10 - (1 + r)));
     }
+}
+
+// Links take the NICs in turn; each has keys of its own, and the ranks need not have as many.
+TEST(Rdma, SeveralNicsOfARankShareItsLinks)
+{
+    run({"two", true, 99, nullptr, true, {2, 2, 2, 2}});
+    for (uint32_t r = 0; r < nranks; r++) {
+        EXPECT_EQ(results[r].created, ncclSuccess) << results[r].text;
+        EXPECT_EQ(results[r].destroyed, ncclSuccess);
+        EXPECT_EQ(results[r].sum, 2u * (10 - (1 + r)));
+        EXPECT_EQ(results[r].payload_sum, 200u * (10 - (1 + r)));
+        EXPECT_EQ(results[r].keys.size(), 2u);
+    }
+    run({"unequal", true, 99, nullptr, true, {1, 2, 8, 0}});
+    for (uint32_t r = 0; r < nranks; r++) {
+        EXPECT_EQ(results[r].created, ncclSuccess) << results[r].text;
+        EXPECT_EQ(results[r].sum, 2u * (10 - (1 + r)));
+        EXPECT_EQ(results[r].payload_sum, 200u * (10 - (1 + r)));
+        EXPECT_EQ(results[r].keys.size(), r == 1 || r == 2 ? 2u : 1u);
+    }
+    run({"too many", true, 99, nullptr, true, {1, 9, 1, 1}});
+    for (uint32_t r = 0; r < nranks; r++)
+        EXPECT_NE(results[r].created, ncclSuccess);
+    EXPECT_NE(results[1].text.find("9 NICs, at most 8"), std::string::npos) << results[1].text;
+    EXPECT_NE(results[0].text.find("rank 1"), std::string::npos) << results[0].text;
 }
 
 TEST(Rdma, NobodyNeedsANetwork)

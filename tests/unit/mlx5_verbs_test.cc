@@ -365,12 +365,35 @@ TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
     }
 }
 
+// ---- the second NIC of a rank
+
+TEST_F(Verbs, SecondNicOfARankIsTheNextDevice)
+{
+    const SiteTree tree;
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 1};
+
+    config.near = &near;
+    for (auto by : {swl_mlv_create_on, swl_devx_create_on}) {
+        struct swl_nic *nic = nullptr;
+        struct swl_nic_caps caps;
+
+        fake.ports.resize(2);
+        ASSERT_EQ(by(&nic, &config, &verbs), ncclSuccess) << swl_last_error();
+        nic->ops->caps(nic, &caps);
+        EXPECT_STREQ(caps.device, "mlx5_1");
+        EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+        fake.ports.resize(1);
+        EXPECT_EQ(by(&nic, &config, &verbs), ncclSystemError);
+        expect_said("1 of the RDMA devices can be used, not the 2 that SWIMLANE_NICS asks for");
+    }
+}
+
 // ---- would it work: DevX is refused, verbs are not
 
 TEST_F(Verbs, WorksWhereDevxIsRefused)
 {
     const SiteTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0};
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
     config.near = &near;

@@ -300,7 +300,7 @@ TEST_F(VerbsPort, OldLibraryNeedsTheIndexOnEthernet)
 TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
 {
     SiteTree tree;
-    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0};
+    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
 
     tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
     tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
@@ -326,9 +326,36 @@ TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
     EXPECT_STREQ(port.name, "mlx5_2");
 }
 
+TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
+{
+    SiteTree tree;
+    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+
+    tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
+    tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
+    tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
+    tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
+    machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
+    want.near = &near;
+    for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_0"}) {
+        machine.open = 0;
+        ASSERT_TRUE(open()) << why;
+        EXPECT_STREQ(port.name, name);
+        EXPECT_EQ(machine.open, 1); // those before it are closed again
+        near.nth++;
+    }
+    machine.open = 0;
+    EXPECT_FALSE(open());
+    EXPECT_STREQ(why, "3 of the RDMA devices can be used, not the 4 that SWIMLANE_NICS asks for");
+    EXPECT_EQ(machine.open, 0);
+    machine.inactive = 1u << 1; // port 1 of every device
+    EXPECT_FALSE(open());
+    EXPECT_NE(std::string(why).find("not active"), std::string::npos) << why;
+}
+
 TEST_F(VerbsPort, F48_HostsWithManyNics)
 {
-    struct swl_nic_near near = {"/nonexistent", "0000:1a:00.0", 63};
+    struct swl_nic_near near = {"/nonexistent", "0000:1a:00.0", 63, 0};
 
     for (uint32_t n : {1u, 8u, 32u, 33u, 64u}) {
         machine.names.clear();

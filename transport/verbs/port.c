@@ -270,11 +270,23 @@ static void sort_devices(const struct search *s, struct ibv_device **list, uint3
     }
 }
 
+/* The usable device that was found, unless *nth_p of them are to be left out before it. */
+static struct ibv_context *skip(const struct search *s, struct ibv_context *context,
+                                uint32_t *nth_p)
+{
+    if (context == NULL || *nth_p == 0)
+        return context;
+    (*nth_p)--;
+    (void)s->verbs->ibv_close_device(context);
+    return NULL;
+}
+
 /* NULL: no device of the list, or no memory for their order. */
 static struct ibv_context *take_nearest(const struct search *s, struct ibv_device **list,
                                         uint32_t n, struct swl_port *port)
 {
     uint32_t *order = calloc(2 * (size_t)n, sizeof(*order));
+    uint32_t nth = s->want->near ? s->want->near->nth : 0;
     struct ibv_context *context = NULL;
 
     if (order == NULL) {
@@ -283,8 +295,12 @@ static struct ibv_context *take_nearest(const struct search *s, struct ibv_devic
     }
     sort_devices(s, list, n, order, order + n);
     for (uint32_t i = 0; i < n && context == NULL; i++)
-        context = take_device(s, list[order[i]], port);
+        context = skip(s, take_device(s, list[order[i]], port), &nth);
     free(order);
+    if (context == NULL && s->want->near && nth < s->want->near->nth)
+        snprintf(s->why, s->why_bytes,
+                 "%u of the RDMA devices can be used, not the %u that SWIMLANE_NICS asks for",
+                 s->want->near->nth - nth, s->want->near->nth + 1);
     return context;
 }
 
