@@ -195,6 +195,19 @@ const char *swl_site_level_text(uint32_t level)
 
 /* ---- host, driver ---- */
 
+void swl_site_cpus(const char *root, const char *nic, char *cpus, size_t bytes)
+{
+    char path[SWL_SITE_PATH], place[SWL_SITE_PATH];
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", nic);
+    if (swl_site_line(root, path, cpus, bytes) && cpus[0])
+        return;
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", nic);
+    find_place(root, path, place, sizeof(place));
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", numa_of(root, place));
+    (void)swl_site_line(root, path, cpus, bytes);
+}
+
 uint64_t swl_site_host(const char *root)
 {
     char text[128], full[SWL_SITE_PATH], link[128];

@@ -47,6 +47,9 @@ static inline uint32_t swl_site_score(struct swl_site_distance d)
 }
 const char *swl_site_level_text(uint32_t level);
 
+/* CPUs near this RDMA device, as in /sys ("0-7,16-23"); "" = unknown. */
+void swl_site_cpus(const char *root, const char *nic, char *cpus, size_t bytes);
+
 /* Equal for processes that reach each other by names of the kernel: one boot, one network namespace. */
 uint64_t swl_site_host(const char *root);
 

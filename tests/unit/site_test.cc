@@ -65,6 +65,25 @@ TEST(Site, AddressesAreComparedAsWholeFolders)
     EXPECT_EQ(from_gpu(tree, "mlx5_0").level, SWL_SITE_FAR);
 }
 
+TEST(Site, CpusNearANicAreThoseOfItsDeviceOrNode)
+{
+    const std::string place = below(bridge_a, "0000:16:01.0/0000:17:00.0");
+    SiteTree tree;
+    char cpus[128];
+
+    tree.nic("mlx5_0", place, 1);
+    swl_site_cpus(tree.root.c_str(), "mlx5_0", cpus, sizeof(cpus));
+    EXPECT_STREQ(cpus, "") << "nothing says which";
+    tree.file("/sys/devices/system/node/node1/cpulist", "8-15");
+    swl_site_cpus(tree.root.c_str(), "mlx5_0", cpus, sizeof(cpus));
+    EXPECT_STREQ(cpus, "8-15");
+    tree.file("/sys/devices/" + place + "/local_cpulist", "0-3,9");
+    swl_site_cpus(tree.root.c_str(), "mlx5_0", cpus, sizeof(cpus));
+    EXPECT_STREQ(cpus, "0-3,9");
+    swl_site_cpus(tree.root.c_str(), "mlx5_1", cpus, sizeof(cpus));
+    EXPECT_STREQ(cpus, "");
+}
+
 TEST(Site, F48_HostsWithManyNics)
 {
     char names[40][SWL_SITE_NAME];

@@ -14,6 +14,16 @@ swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/port.c
 swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
+# The thread that serves a proxy, in real time and without a GPU.
+set(proxy "${PROJECT_SOURCE_DIR}/transport/proxy")
+set(soft "${PROJECT_SOURCE_DIR}/transport/soft")
+swl_test(proxy_thread_test
+         SOURCES proxy_thread_test.cc "${PROJECT_SOURCE_DIR}/tests/hw/host_gpu.cc" ${proxy}/front.c
+                 ${proxy}/queue.c ${proxy}/serve_cuda.cc ${soft}/faults.c ${soft}/hosted.c
+                 ${soft}/place_cuda.c ${soft}/probe.c ${PROJECT_SOURCE_DIR}/transport/nic.c
+         LIBS swl_base swl_place LABELS unit)
+set_tests_properties(proxy_thread_test PROPERTIES RUN_SERIAL ON)
+
 # The mlx5 NIC over a fake of rdma-core, device and GPU.
 add_library(fake_mlx5 OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_commands.cc"

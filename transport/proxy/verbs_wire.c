@@ -5,6 +5,7 @@
 #include "src/base/log.h"
 #include "transport/mlx5/tune.h"
 #include "transport/proxy/front.h"
+#include "transport/site.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,6 +133,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
         (void)close_all(w);
         return rc;
     }
+    swl_site_cpus(config->near ? config->near->root : NULL, w->port.name, w->cpus, sizeof(w->cpus));
     *wire_p = &w->base;
     return ncclSuccess;
 }
@@ -169,21 +171,13 @@ static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p
     /* one more for the count that we write back; a completion for each request and each receive */
     const int entries = w->attr.max_cqe / 2 - 1;
     const int depth = w->attr.max_qp_wr - 1 < entries ? w->attr.max_qp_wr - 1 : entries;
-    char path[128];
-    FILE *file;
 
     memset(caps_p, 0, sizeof(*caps_p));
     caps_p->max_depth = depth > 0 ? (uint32_t)depth : 0;
     caps_p->max_qps = w->attr.max_qp > 0 ? (uint32_t)w->attr.max_qp : 0;
     caps_p->max_region_bytes = w->attr.max_mr_size;
     caps_p->answers_alone = true;
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", w->port.name);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return;
-    if (fgets(caps_p->cpus, sizeof(caps_p->cpus), file))
-        caps_p->cpus[strcspn(caps_p->cpus, "\n")] = '\0';
-    (void)fclose(file);
+    memcpy(caps_p->cpus, w->cpus, sizeof(caps_p->cpus));
 }
 
 /* ---- regions ---- */

@@ -102,6 +102,7 @@ struct verbs_wire {
     uint32_t rank, max_qps, nqps, depth;
     uint32_t progress_calls, turn; /* server */
     bool busy;                     /* server: something is under way */
+    char cpus[128];                /* near the device */
     uint64_t first_index;
     uint32_t adds;              /* enum swl_adds: the best that this end has and may use */
     struct swl_mover *mover;    /* adds for the peers */
