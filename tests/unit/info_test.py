@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 TOOL = sys.argv.pop(1)
+HIDE_RDMA = os.environ.get("HIDE_RDMA")
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("SWIMLANE_", "NCCL_"))}
 
 
@@ -63,6 +64,40 @@ class Info(unittest.TestCase):
         got = info()
         for key in ("host", "gpus", "nics", "transports", "choice", "variables"):
             self.assertIn(key, got)
+
+    def test_json_is_what_programs_may_rely_on(self):
+        got = info("--nodes", "2", "--ranks-per-node", "2")
+        host = {"kernel": str, "rdma_core": str, "modules": dict}
+        for key, kind in host.items():
+            self.assertIsInstance(got["host"][key], kind, key)
+        for value in got["host"]["modules"].values():
+            self.assertIsInstance(value, bool)
+        self.assertIsInstance(got["gpus"], list)
+        self.assertIsInstance(got["nics"], list)
+        self.assertEqual(got["nics_found"] >= len(got["nics"]), True)
+        self.assertEqual(set(got["transports"]), {"peer", "devx", "verbs", "proxy", "soft", "tcp"})
+        for name, t in got["transports"].items():
+            self.assertIsInstance(t["allowed"], bool, name)
+            self.assertIsInstance(t.get("works_here", True), bool, name)
+            self.assertIsInstance(t["needs"], str, name)
+        self.assertEqual(set(got["choice"]["peers_of_rank_0"]), {"rank_1", "rank_2", "rank_3"})
+        for name, v in got["variables"].items():
+            self.assertRegex(name, "^(SWIMLANE|NCCL|SIMT)_|^NVCC")
+            self.assertIn("source", v, name)
+            self.assertIn("value", v, name)
+
+    @unittest.skipUnless(HIDE_RDMA, "nothing that hides rdma-core is preloaded under a sanitizer")
+    def test_machine_without_rdma_core(self):
+        got = run(LD_PRELOAD=HIDE_RDMA)
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        for words in ("libibverbs.so.1", "libibverbs1", "variables:"):
+            self.assertIn(words, got.stdout)
+        got = info("--nodes", "2", LD_PRELOAD=HIDE_RDMA)
+        for name in ("devx", "verbs", "proxy"):
+            self.assertFalse(got["transports"][name]["works_here"], name)
+        self.assertIn("libibverbs.so.1", got["transports"]["proxy"]["why_not"])
+        self.assertTrue(got["transports"]["tcp"]["works_here"])
+        self.assertIn("libibverbs.so.1", got["host"]["rdma_core"])
 
     def test_every_transport_works_or_says_why_not(self):
         for name, t in info()["transports"].items():
