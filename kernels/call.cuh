@@ -18,10 +18,11 @@ struct block_common { /* at offset 0 of shared memory; written by thread 0 */
     uint64_t gen_call;  /* what slots and records carry */
     uint32_t go;        /* roles run */
     uint32_t recover;
-    uint32_t last; /* this block ends the kernel */
-    uint32_t pad;
-    uint32_t links_open; /* dispatch, once `links` says: writers may write to ranks of the node */
-    mbarrier links;      /* dispatch: the last warp has opened them, or cannot */
+    uint32_t last;        /* this block ends the kernel */
+    uint32_t given_up;    /* the last block's answer */
+    uint32_t step_failed; /* update: a step of this block has failed; counts in block 0 */
+    uint32_t links_open;  /* dispatch, once `links` says: writers may write to ranks of the node */
+    mbarrier links;       /* dispatch: the last warp has opened them, or cannot */
 };
 static_assert(sizeof(struct block_common) <= SWL_COMMON_BYTES, "shared memory picture of block.h");
 
@@ -195,8 +196,9 @@ SWL_DEV void advance_positions(const struct swl_device_group *g)
         g->now.recv[i] = g->next.recv[i];
 }
 
+/* `bits`: errors that anybody has reported. */
 SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_watch *w,
-                            bool given_up)
+                            bool given_up, uint32_t bits)
 {
     struct swl_state *s = g->state;
 
@@ -205,9 +207,10 @@ SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_w
                                    swl_poison_missing(read_from_peer(w->poison))};
 
         watch_fault(w, at, 0, 0, SWL_ASYNC_TIMEOUT); /* fills the record only if nobody has */
+        bits = s->async_bits;
     }
-    if (s->async_bits) {
-        publish_to_host(g->host_bits, read_from_host(g->host_bits) | s->async_bits);
+    if (bits) {
+        publish_to_host(g->host_bits, read_from_host(g->host_bits) | bits);
         publish_to_host(g->host_dropped, s->dropped);
         s->async_bits = 0;
     }
@@ -219,43 +222,44 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
 {
     struct block_common *c = block_common_of();
     struct swl_state *s = g->state;
-    bool given_up = false; /* of warp 0 */
+    uint64_t clears = 0, cleared = 0; /* of the first thread */
+    uint32_t bits = 0;
 
     block_sync();
     if (first_thread()) { /* acq_rel: the last block sees all that the others did */
         c->last = add_in_gpu(&s->ticket, 1u) == work_blocks(g) - 1;
-        if (c->last)
+        if (c->last) { /* all loads are under way together */
+            const struct watch_look look = watch_look_at(&c->watch);
+
+            clears = s->clears;
+            cleared = s->cleared;
             call_number(c, g);
+            /* poison may arrive at this moment: one answer for all that follows */
+            c->given_up = watch_look_bad(look, c->gen);
+            bits = look.bits;
+        }
     }
     block_sync();
     if (!c->last)
         return false;
-    /* poison may arrive at this moment: one answer for all that follows */
-    if (warp_id() == 0) {
-        given_up = warp_any(watch_given_up(&c->watch));
-        if (given_up)
-            tell_everybody(g, &c->watch);
-        warp_sync(); /* all lanes have looked before the first one clears the bits */
-    }
+    if (warp_id() == 0 && c->given_up)
+        tell_everybody(g, &c->watch);
     advance_positions(g);
     if (first_thread()) {
-        const uint64_t clears = s->clears, cleared = s->cleared; /* loads first, all at once */
-        const uint64_t gen = s->gen, epoch = s->epoch, call = s->call;
-
-        publish_errors(g, &c->watch, given_up);
+        publish_errors(g, &c->watch, c->given_up, bits);
         if (c->watch.op == SWL_OP_UPDATE)
-            s->epoch = epoch + 1;
+            s->epoch = c->call + 1;
         else
-            s->call = call + 1;
+            s->call = c->call + 1;
         if (cleared != clears) /* from now on the host counts alarms of this generation */
-            publish_to_host(g->host_settled, swl_settled_word(clears, gen));
+            publish_to_host(g->host_settled, swl_settled_word(clears, c->gen));
         s->cleared = clears;
         s->ticket = s->barrier = 0;
         s->received = s->served = s->gathered = 0;
         s->turns[0] = s->turns[1] = 0;
         /* releases the last doorbells, poison included; pairs with the acquire in nic_next */
         if (g->net.nic_blocks)
-            publish_in_gpu(&s->nic_closing, given_up ? 2u : 1u);
+            publish_in_gpu(&s->nic_closing, c->given_up ? 2u : 1u);
     }
     return true;
 }

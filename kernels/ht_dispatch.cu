@@ -115,8 +115,10 @@ SWL_DEV void links_begin(const struct dispatch_block *b)
     stage_arrive(&b->common->links); /* each lane releases what it wrote; pairs with links_await */
 }
 
+/* walk: of a writer. */
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
-                           struct copier *copier, struct warp_scratch *list)
+                           struct copier *copier, struct warp_scratch *list,
+                           struct write_walk *walk)
 {
     const struct swl_roles *roles = &b->a->roles;
     struct row_writer rw = row_writer_of(b, job, copier, list);
@@ -137,7 +139,7 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
             ht_dispatch_forward_coord(b);
         break;
     case SWL_D_WRITE:
-        ht_dispatch_write(b, &rw, job->index, role_warps(roles, SWL_D_WRITE));
+        ht_dispatch_write(b, &rw, walk);
         break;
     case SWL_D_RECEIVE:
         ht_dispatch_receive(b, copier, job->index, role_warps(roles, SWL_D_RECEIVE));
@@ -154,7 +156,8 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
 
     const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args));
     const struct warp_job job = warp_job_of(&args.roles);
-    const bool checks = first_thread(), fits = !checks || handle_fits(b.g, &b.h, args.ntokens);
+    const bool fits = handle_fits(b.g, &b.h, args.ntokens);
+    struct write_walk walk = {};
     struct copier copier;
 
     copier_init(&copier, &b.shared, &args.block);
@@ -165,10 +168,12 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
         }
         places_begin(&b);
     }
+    if (job.role == SWL_D_WRITE)
+        walk = write_walk_of(&b, job.index, role_warps(&args.roles, SWL_D_WRITE), fits);
     if (call_begin(b.g, SWL_OP_DISPATCH)) {
         if (warp_id() == 0)
             rings_begin(&b);
-        if (!fits) {
+        if (!fits && first_thread()) {
             handle_refuse(b.g, &b.h, args.ntokens, &b.common->watch);
             b.common->go = 0;
         }
@@ -176,7 +181,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
         if (b.common->go && warp_id() == warp_count() - 1)
             links_begin(&b);
         if (b.common->go)
-            dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared));
+            dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &walk);
         /* no load or store may outlive the block's shared memory */
         copier_drain(&copier, &b.common->watch,
                      dispatch_at(&b, SWL_FAULT_STAGE, SWL_WARP_EPILOGUE, SWL_NO_PEER));

@@ -336,6 +336,9 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
     receive_fill(b, rc.first, rc.step);
     receive_open(&rc, (uint32_t)lane_id() / rc.span);
     for (;;) {
+        /* under way together with the looks at the tails; rows taken meanwhile are seen the next time */
+        const uint32_t taken = lane_id() == 0 ? peek_in_gpu(&g->state->received) : 0u;
+        const uint64_t poison = peek_from_peer(b->common->watch.poison);
         bool moved = false;
         uint32_t have;
 
@@ -353,12 +356,12 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
         }
         if (moved)
             continue;
-        have = warp_shfl(lane_id() == 0 ? peek_in_gpu(&g->state->received) : 0u, 0);
+        have = warp_shfl(taken, 0);
         if (have >= want)
             break;
         receive_settle(&rc);
-        if (!warp_all(wait_again(&b->common->watch, at, want, have,
-                                 SWL_PAUSE("rows from local writers", b->channel, index))))
+        if (!warp_all(wait_again_seen(&b->common->watch, at, want, have, poison,
+                                      SWL_PAUSE("rows from local writers", b->channel, index))))
             return;
     }
     receive_end(&rc);

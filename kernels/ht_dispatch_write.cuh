@@ -18,7 +18,6 @@
 
 /* A writer's walk over the tokens listed for its node. */
 struct write_walk {
-    const struct dispatch_block *b;
     const uint32_t *token; /* [tokens] */
     uint32_t tokens;
     uint32_t whole;  /* turns before this one are of deal.tokens tokens */
@@ -50,21 +49,20 @@ SWL_DEV uint32_t self_writers(const struct swl_device_group *g, uint32_t nwriter
 }
 
 /* All lanes: start loading the numbers of this turn, and the selections of the turn before. */
-SWL_DEV void walk_load(struct write_walk *k, uint32_t turn)
+SWL_DEV void walk_load(const struct dispatch_block *b, struct write_walk *k, uint32_t turn)
 {
     const uint32_t n = k->deal.tokens, ones = turn < k->whole ? 0 : turn - k->whole;
     const uint32_t i = (turn - ones) * n + ones + k->deal.r;
 
     k->loaded = k->coming;
     k->coming = k->deal.r < (turn < k->whole ? n : 1) && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
-    k->ahead =
-        select_load(&k->b->h, &k->deal, k->loaded != SWL_NO_TOKEN, k->loaded, k->b->a->weights);
+    k->ahead = select_load(&b->h, &k->deal, k->loaded != SWL_NO_TOKEN, k->loaded, b->a->weights);
 }
 
 /* All lanes: the next batch with something for this part; loads the selections of the one after it. */
-SWL_DEV struct write_batch walk_next(struct write_walk *k)
+SWL_DEV struct write_batch walk_next(const struct dispatch_block *b, struct write_walk *k)
 {
-    const struct swl_device_group *g = k->b->g;
+    const struct swl_device_group *g = b->g;
     struct write_batch batch;
     uint32_t turn;
 
@@ -79,24 +77,25 @@ SWL_DEV struct write_batch walk_next(struct write_walk *k)
         }
         if (lane_id() == 0) /* passes until the next batch */
             k->turn = k->first + tally_in_gpu(k->turns, 1u);
-        walk_load(k, turn);
-        batch.kept = select_filter(&k->b->h, &batch.sel, g->shape.node, g->shape.local,
-                                   SWL_ID_VALID, k->part);
+        walk_load(b, k, turn);
+        batch.kept =
+            select_filter(&b->h, &batch.sel, g->shape.node, g->shape.local, SWL_ID_VALID, k->part);
     } while (!batch.kept);
     return batch;
 }
 
+/* All lanes, while the call begins: handle and tokens are read-only, and turns count from 0 whatever comes
+ * of the call. Nothing is read of memory that is no handle for this call. */
 SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t index,
-                                        uint32_t nwriters)
+                                        uint32_t nwriters, bool fits)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t nself = self_writers(g, nwriters);
     struct write_walk k = {};
     uint32_t ones;
 
-    k.b = b;
     k.token = b->h.list + b->near;
-    k.tokens = b->near_end - b->near;
+    k.tokens = fits ? b->near_end - b->near : 0;
     k.deal = select_deal_of(b->a->topk, SELECT_TOKENS_MAX);
     k.part = SELECT_ALL;
     if (nwriters > nself && g->shape.nlocal > 1) {
@@ -110,8 +109,8 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
     ones = SWL_TURNS_OF_ONE * nwriters;
     k.whole = k.tokens > ones ? (k.tokens - ones) / k.deal.tokens : 0;
     k.coming = SWL_NO_TOKEN;
-    walk_load(&k, index);
-    walk_load(&k, nwriters + index);
+    walk_load(b, &k, index);
+    walk_load(b, &k, nwriters + index);
     k.first = 2 * nwriters;
     if (lane_id() == 0)
         k.turn = k.first + tally_in_gpu(k.turns, 1u);
@@ -119,41 +118,40 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
 }
 
 /* All lanes: the row of token r of the batch. */
-SWL_DEV void write_row(const struct write_walk *k, const struct write_batch *batch, uint32_t r,
+SWL_DEV void write_row(const struct dispatch_block *b, const struct write_batch *batch, uint32_t r,
                        struct copy_row *row)
 {
-    const uint32_t token = warp_shfl(batch->token, (int)(r * k->b->a->topk) & 31);
+    const uint32_t token = warp_shfl(batch->token, (int)(r * b->a->topk) & 31);
 
-    row->src = k->b->a->tokens + (uint64_t)token * k->b->a->row_bytes;
+    row->src = b->a->tokens + (uint64_t)token * b->a->row_bytes;
     row->begun = 0;
 }
 
 /* All lanes: the first row of the batch that has an entry; src NULL: the walk is at its end. */
-SWL_DEV void write_first_row(const struct write_walk *k, const struct write_batch *batch,
-                             struct copy_row *row)
+SWL_DEV void write_first_row(const struct dispatch_block *b, const struct write_walk *k,
+                             const struct write_batch *batch, struct copy_row *row)
 {
     row->src = 0;
     row->begun = 0;
     if (batch->kept)
-        write_row(k, batch, warp_shfl(k->deal.r, first_bit(batch->kept)), row);
+        write_row(b, batch, warp_shfl(k->deal.r, first_bit(batch->kept)), row);
 }
 
+/* The next batch is made ready before the last row of the present one, which loads ahead for it. */
 SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_writer *rw,
-                                uint32_t index, uint32_t nwriters)
+                                struct write_walk *walk)
 {
-    struct write_walk walk = write_walk_of(b, index, nwriters);
-    struct write_batch batch = walk_next(&walk);
+    struct write_batch batch = walk_next(b, walk);
     struct copy_row row, next;
     bool open = false;
 
-    write_first_row(&walk, &batch, &row);
+    write_first_row(b, walk, &batch, &row);
     if (row.src) /* the row may pass while its destinations are not open yet */
         row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
     row_write_prepare(rw);
     do { /* once at least: a writer without rows begins and ends its rings as well */
         const struct row_list list =
-            row_list_of(rw, select_sort(&b->h, &walk.deal, &batch.sel, rw->list));
-        const struct write_batch after = walk_next(&walk);
+            row_list_of(rw, select_sort(&b->h, &walk->deal, &batch.sel, rw->list));
 
         if (!open) {
             if (!links_await(b))
@@ -164,15 +162,16 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
         for (uint32_t rows = list.entries.rows; rows; rows &= rows - 1) {
             const uint32_t rest = rows & (rows - 1);
 
-            if (rest)
-                write_row(&walk, &batch, (uint32_t)first_bit(rest), &next);
-            else
-                write_first_row(&walk, &after, &next);
+            if (rest) {
+                write_row(b, &batch, (uint32_t)first_bit(rest), &next);
+            } else {
+                batch = walk_next(b, walk);
+                write_first_row(b, walk, &batch, &next);
+            }
             if (!row_write(rw, &list, (uint32_t)first_bit(rows), &row, &next))
                 return;
             row = next;
         }
-        batch = after;
     } while (batch.kept);
     row_write_end(rw);
 }

@@ -79,7 +79,7 @@ SWL_KERNEL void swl_route_kernel(struct swl_route_args args)
     const uint32_t nselected = b.g->shape.nranks * b.g->shape.nlocal_experts;
 
     if (first_thread())
-        b.common->pad = 0; /* set when a step of block 0 fails */
+        b.common->step_failed = 0; /* set when a step of block 0 fails */
     if (call_begin(b.g, SWL_OP_UPDATE))
         route_steps(&b);
     if (call_end(b.g)) /* counters of the next update start at zero */

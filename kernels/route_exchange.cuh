@@ -68,9 +68,9 @@ SWL_DEV bool await_locals(const struct route_block *b, uint64_t array, uint32_t 
                 break;
         }
     if (!ok)
-        or_in_block(&b->common->pad, 1u);
+        or_in_block(&b->common->step_failed, 1u);
     block_sync();
-    return read_in_block(&b->common->pad) == 0;
+    return read_in_block(&b->common->step_failed) == 0;
 }
 
 /* All threads of block 0, after their stores: set word [array][own local] at all local ranks. */
@@ -139,7 +139,7 @@ SWL_DEV void send_counts(const struct route_block *b)
         for (uint32_t n = 0; n < swl_remote_nodes(s); n++)
             if (!message_out(b, n, g->at.counts_out, g->at.counts_in, g->at.counts_tail,
                              swl_count_words(s)))
-                b->common->pad = 1;
+                b->common->step_failed = 1;
     for (uint32_t i = block_thread(); i < s->nlocal * columns; i += block_threads()) {
         const uint32_t local = i / columns, e = i % columns, rank = g->local_rank[local];
 
@@ -158,11 +158,11 @@ SWL_DEV bool forward_counts(const struct route_block *b)
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
         if (!await_message(b, own_word(g, g->at.counts_tail, j), g->counts_seen[j],
                            route_at(SWL_FAULT_COUNTS, g->in[j].rank), in_qp(g, j * s->nrings)))
-            or_in_block(&b->common->pad, 1u);
+            or_in_block(&b->common->step_failed, 1u);
         g->counts_seen[j]++;
     }
     block_sync();
-    if (read_in_block(&b->common->pad))
+    if (read_in_block(&b->common->step_failed))
         return false;
     for (uint32_t j = 0; j < s->nserved; j++) {
         const uint32_t *in = own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s));
@@ -247,7 +247,7 @@ SWL_DEV bool take_bases(const struct route_block *b)
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
         if (!await_message(b, own_word(g, g->at.bases_tail, n), g->bases_seen[n],
                            route_at(SWL_FAULT_BASES, g->out[n].rank), out_qp(g, n * s->nrings)))
-            or_in_block(&b->common->pad, 1u);
+            or_in_block(&b->common->step_failed, 1u);
         g->bases_seen[n]++;
         for (uint32_t i = 0; i < s->max_local; i++) {
             const uint32_t rank = g->node_rank[(uint64_t)g->out[n].node * s->max_local + i];
@@ -257,7 +257,7 @@ SWL_DEV bool take_bases(const struct route_block *b)
         }
     }
     block_sync();
-    return read_in_block(&b->common->pad) == 0;
+    return read_in_block(&b->common->step_failed) == 0;
 }
 
 /* All threads of block 0. Afterwards every base of this rank is in g->base. */
@@ -273,6 +273,6 @@ SWL_DEV bool route_exchange(const struct route_block *b)
     if (!await_locals(b, b->g->at.base_ready, SWL_FAULT_BASES))
         return false;
     if (!forward_bases(b))
-        or_in_block(&b->common->pad, 1u);
+        or_in_block(&b->common->step_failed, 1u);
     return take_bases(b);
 }

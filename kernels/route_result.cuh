@@ -42,7 +42,7 @@ SWL_DEV void send_fixes(const struct route_block *b)
         if (any && first_thread() &&
             !message_out(b, n, g->at.fix_out, g->at.fix_in, g->at.fix_tail,
                          s->max_local * s->nlocal_experts))
-            b->common->pad = 1;
+            b->common->step_failed = 1;
     }
     for (uint32_t i = 0; i < s->nlocal; i++) {
         const uint32_t rank = g->local_rank[i];
@@ -75,11 +75,11 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
         if (first_thread()) {
             if (!await_message(b, own_word(g, g->at.fix_tail, j), g->fix_seen[j],
                                route_at(SWL_FAULT_FIX, g->in[j].rank), in_qp(g, j * s->nrings)))
-                b->common->pad = 1;
+                b->common->step_failed = 1;
             g->fix_seen[j]++;
         }
         block_sync();
-        if (read_in_block(&b->common->pad))
+        if (read_in_block(&b->common->step_failed))
             return false;
         for (uint32_t i = 0; i < s->nlocal; i++) {
             if (!straddled[i])
@@ -239,9 +239,9 @@ SWL_DEV bool route_result(const struct route_block *b)
         return false;
     if (in.straddler != SWL_NO_PEER) {
         if (first_thread() && !await_fix(b, in.straddler))
-            b->common->pad = 1;
+            b->common->step_failed = 1;
         block_sync();
-        if (read_in_block(&b->common->pad))
+        if (read_in_block(&b->common->step_failed))
             return false;
     }
     for (uint32_t e = block_thread(); b->a->expert_counters && e < b->g->shape.nlocal_experts;

@@ -39,10 +39,11 @@ struct wait_at {
     uint32_t kind, role, channel, peer;
 };
 
-/* Most looks find nothing and need no acquire; what came with the poison is acquired when it is there. */
-SWL_DEV bool watch_poisoned(const struct swl_watch *w)
+/* Most looks find nothing and need no acquire; what came with the poison is acquired when it is there.
+ * `seen`: what a look has found. */
+SWL_DEV bool watch_poisoned(const struct swl_watch *w, uint64_t seen)
 {
-    if (swl_poison_gen(peek_from_peer(w->poison)) < w->gen)
+    if (swl_poison_gen(seen) < w->gen)
         return false;
     (void)read_from_peer(w->poison);
     return true;
@@ -51,12 +52,28 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w)
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
  * word with its own, smaller generation since: whoever gave up has left a bit. Nothing is read on the
  * strength of it, so that three relaxed loads, one behind the other, are enough. */
-SWL_DEV bool watch_given_up_in(const struct swl_watch *w, uint64_t gen)
+struct watch_look {
+    uint64_t poison;
+    uint32_t claimed, bits;
+};
+
+SWL_DEV struct watch_look watch_look_at(const struct swl_watch *w)
 {
     const uint64_t poison = peek_from_peer(w->poison);
     const uint32_t claimed = peek_in_gpu(w->claimed), bits = peek_in_gpu(w->async_bits);
 
-    return swl_poison_gen(poison) >= gen || claimed != 0 || (bits & SWL_ASYNC_TIMEOUT) != 0;
+    return {poison, claimed, bits};
+}
+
+SWL_DEV bool watch_look_bad(struct watch_look look, uint64_t gen)
+{
+    return swl_poison_gen(look.poison) >= gen || look.claimed != 0 ||
+           (look.bits & SWL_ASYNC_TIMEOUT) != 0;
+}
+
+SWL_DEV bool watch_given_up_in(const struct swl_watch *w, uint64_t gen)
+{
+    return watch_look_bad(watch_look_at(w), gen);
 }
 
 SWL_DEV bool watch_given_up(const struct swl_watch *w)
@@ -154,14 +171,15 @@ SWL_DEV bool watch_stopped(const struct swl_watch *w, uint64_t now)
     return (now >> 10 & 1023) == 0 && read_from_host(w->host_stop) != 0;
 }
 
-/* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. */
-SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t expected,
-                        uint64_t seen, const struct swl_pause *why)
+/* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. `poison`: the
+ * word as a relaxed load has found it, which may have been under way together with the wait's own. */
+SWL_DEV bool wait_again_seen(const struct swl_watch *w, struct wait_at at, uint64_t expected,
+                             uint64_t seen, uint64_t poison, const struct swl_pause *why)
 {
     const uint64_t deadline = watch_deadline(w, at);
     const uint64_t now = clock_ns();
 
-    if (watch_poisoned(w)) {
+    if (watch_poisoned(w, poison)) {
         or_in_gpu(w->async_bits, SWL_ASYNC_TIMEOUT); /* pairs with the epilogue's watch_given_up */
         return false;
     }
@@ -173,4 +191,10 @@ SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t e
     }
     pause_lane(why, deadline);
     return true;
+}
+
+SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t expected,
+                        uint64_t seen, const struct swl_pause *why)
+{
+    return wait_again_seen(w, at, expected, seen, peek_from_peer(w->poison), why);
 }

@@ -126,9 +126,15 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
     for (uint32_t i = 0; i < a->messages; i++) {
         if (i == a->messages / 10)
             begin = clock_ns();
-        for (uint64_t want = a->first + i + (first ? 0 : 1); read_from_nic(word) < want;)
-            if (!wait_again(w, at, want, 0, SWL_PAUSE("bench: signal", 0, 0)))
+        for (const uint64_t want = a->first + i + (first ? 0 : 1);;) {
+            const uint64_t poison =
+                peek_from_peer(w->poison); /* under way together with the word */
+
+            if (read_from_nic(word) >= want)
+                break;
+            if (!wait_again_seen(w, at, want, 0, poison, SWL_PAUSE("bench: signal", 0, 0)))
                 return false;
+        }
         const uint64_t far = reinterpret_cast<uint64_t>(a->far) + signal_bytes;
 
         if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), far, a->payload_rkey)

@@ -8,7 +8,7 @@
  * A small WRITE is placed by the lane that fetched it; adds to one word that follow each other become
  * one, since nothing can come between them.
  *
- * Order: read_doorbell (pairs with ring_doorbell) in the leader's lane 0, warp_sync, the team's barrier;
+ * Order: read_doorbell (pairs with ring_doorbell) in a lane of the leader, warp_sync, the team's barrier;
  * payload; the team's barrier; one order_before_publish(SYS) by lane 0 for the whole batch, its adds
  * (pair with read_from_nic at the peer), another fence only before an add to another word (nic_order);
  * completion released at GPU scope (pairs with read_completion: the poster is of this GPU). WRITEs land
@@ -91,9 +91,16 @@ SWL_DEV uint64_t nic_arrival(const struct soft_qp *qp, const struct nic_flight *
     return warp_shfl(at, 0) + f->wire_ns;
 }
 
-/* The entry of each lane < n: everything that can be known. Sets all of *d but its time. */
+/* Payload of an inline WRITE. */
+SWL_DEV uint8_t *nic_inline_at(const struct soft_qp *qp, uint64_t index)
+{
+    return qp->sq + (index & ((1ull << qp->depth_log2) - 1)) * SWL_WQE_BYTES + 36;
+}
+
+/* The entry of each lane < n: everything that can be known. Sets all of *d but its time, and held[] to
+ * the payload of an inline WRITE. */
 SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
-                       const struct soft_qp *qp, uint32_t n, struct soft_due *d)
+                       const struct soft_qp *qp, uint32_t n, struct soft_due *d, uint32_t *held)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t index = qp->fetched + lane;
@@ -105,6 +112,8 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
         failed = peek_doorbell(&nic_live_qp(t, look->slot)->peer_failed);
         syndrome = soft_read(nic_memory(), qp, index, &op);
     }
+    for (uint32_t i = 0; i < SWL_WQE_INLINE_MAX / 4; i++)
+        held[i] = op.data[i];
     moves = lane < n && syndrome == 0 && op.opcode != SWL_WQE_NOP;
     const struct nic_want near = {t->port, op.lkey, soft_local_access(op.opcode), op.local,
                                   op.bytes};
@@ -112,7 +121,7 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
                                  op.bytes};
     d->near = nic_reach(t, moves && !op.is_inline, &near);
     if (moves && op.is_inline)
-        d->near = qp->sq + (index & ((1ull << qp->depth_log2) - 1)) * SWL_WQE_BYTES + 36;
+        d->near = nic_inline_at(qp, index);
     if (moves && d->near == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && look->nrules && lane < n)
@@ -166,13 +175,14 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->fetched, left = qp->end - first;
     uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed;
+    uint32_t held[SWL_WQE_INLINE_MAX / 4];
     struct nic_batch batch = {};
 
     if (qp->state != SWL_NIC_QP_READY || qp->fail_index != NIC_NEVER)
         n = 0;
     if (n == 0)
         return batch;
-    nic_check(t, look, qp, n, d);
+    nic_check(t, look, qp, n, d, held);
     failed = warp_ballot(lane < n && d->syndrome != 0);
     if (failed)
         n = static_cast<uint32_t>(first_bit(failed)) + 1;
@@ -186,8 +196,12 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     batch.large = warp_ballot((batch.writes >> lane & 1) && d->bytes > NIC_LANE_BYTES);
     if (batch.large)
         nic_deal(t, batch.large, d);
-    if ((batch.writes ^ batch.large) >> lane & 1)
-        nic_copy(d->far, d->near, d->bytes, 0, 1);
+    if ((batch.writes ^ batch.large) >> lane & 1) {
+        if (d->near == nic_inline_at(qp, first + lane))
+            nic_copy_held(d->far, d->near, d->bytes, held);
+        else
+            nic_copy(d->far, d->near, d->bytes, 0, 1);
+    }
     warp_sync(); /* all lanes have read the state */
     if (lane == 0) {
         t->ordered = NIC_UNORDERED;
@@ -423,7 +437,7 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
     uint64_t now;
 
     if (lane_id() == 0)
-        nic_doorbell(t, qp, look->nrules);
+        nic_doorbell(t, qp, look);
     warp_sync();
     batch = nic_fetch(t, look, qp, &d);
     bytes = d.bytes;
@@ -457,13 +471,8 @@ SWL_DEV void nic_lead(struct nic_team *t)
     uint32_t turn = 0;
 
     for (;;) {
-        struct nic_look look = {NIC_NONE, 0, 0};
+        const struct nic_look look = nic_next(t, &turn);
 
-        if (lane_id() == 0)
-            look = nic_next(t, &turn);
-        look.slot = warp_shfl(look.slot, 0);
-        look.nrules = warp_shfl(look.nrules, 0);
-        look.delay_ns = warp_shfl(look.delay_ns, 0);
         if (look.slot == NIC_NONE)
             break;
         nic_visit(t, &look);

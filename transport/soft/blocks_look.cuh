@@ -6,15 +6,17 @@
 
 #include "transport/soft/blocks_desk.cuh"
 
-#define NIC_LOOKS 4u /* doorbells looked at together */
 #define NIC_NONE  0xffffffffu
 #define NIC_NEVER (~0ull)
 
-/* What a leader found when it looked for work. */
+/* What a leader found when it looked for work; equal in all lanes. */
 struct nic_look {
     uint32_t slot; /* of the team's queue pairs, or NIC_NONE: the team's work is over */
     uint32_t nrules;
     uint64_t delay_ns; /* of the faults */
+    uint64_t doorbell; /* acquired */
+    uint32_t record;   /* its record; may be older than the doorbell */
+    uint32_t pad;
 };
 
 /* ---- completions; lane 0 ---- */
@@ -73,7 +75,7 @@ SWL_DEV void nic_flush(struct soft_qp *qp)
     qp->flush_ns = NIC_NEVER;
 }
 
-/* ---- doorbells; lane 0 ---- */
+/* ---- doorbells; lane 0, where nothing else is said ---- */
 
 /* Counts of entries and doorbells, and times, begin when faults take effect. */
 SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
@@ -87,11 +89,11 @@ SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
     qp->entry_count = qp->doorbell_count = 0;
 }
 
-SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t nrules)
+SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, const struct nic_look *look)
 {
-    /* under way together with the doorbell, hence it may be older: then it is read again behind it */
-    uint32_t record = peek_doorbell(soft_record(qp));
-    const uint64_t value = read_doorbell(qp->doorbell);
+    const uint64_t value = look->doorbell;
+    const uint32_t nrules = look->nrules;
+    uint32_t record = look->record;
     struct soft_port *port = t->port;
     uint64_t end;
 
@@ -104,6 +106,7 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t
     if (nrules && swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
         qp->stats.dropped++;
     } else if (!soft_accept(qp, value, record, &end) &&
+               /* it was under way together with the doorbell: read it again behind that */
                !soft_accept(qp, value, record = peek_doorbell(soft_record(qp)), &end)) {
         qp->stats.bad_doorbells++;
         if (qp->state == SWL_NIC_QP_READY)
@@ -116,47 +119,69 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, uint32_t
     }
 }
 
-/* Whose doorbell has moved or whose time has come, among `n` slots from `first` on; the loads of all
- * doorbells are under way together. NIC_NONE: none; *next_p: when the first of them wants to be
- * looked at again, if that is earlier. */
-SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, uint32_t n,
-                               uint64_t *next_p)
+/* The earliest time of all lanes. */
+SWL_DEV uint64_t nic_earliest(uint64_t time_ns)
 {
-    uint64_t value[NIC_LOOKS];
-    uint32_t found = NIC_NONE;
+    if (!warp_any(time_ns != NIC_NEVER))
+        return NIC_NEVER;
+    for (int step = 16; step; step /= 2) {
+        const uint64_t other = warp_shfl_xor(time_ns, step);
 
-    for (uint32_t k = 0; k < NIC_LOOKS; k++)
-        if (k < n)
-            value[k] = peek_doorbell(nic_qp(t, first + k)->doorbell);
-    for (uint32_t k = 0; k < NIC_LOOKS && found == NIC_NONE; k++) {
-        if (k < n) {
-            const struct soft_qp *qp = nic_qp(t, first + k);
-
-            if ((value[k] != qp->seen && qp->state != SWL_NIC_QP_INIT) ||
-                (qp->next_ns != NIC_NEVER && (qp->next_ns == 0 || qp->next_ns <= clock_ns())))
-                found = first + k;
-            if (qp->next_ns < *next_p)
-                *next_p = qp->next_ns;
-        }
+        time_ns = other < time_ns ? other : time_ns;
     }
-    return found;
+    return time_ns;
 }
 
-/* The next queue pair of this team with something to do, or NIC_NONE; *next_p: when the first of
- * them wants to be looked at again. */
-SWL_DEV uint32_t nic_scan(const struct nic_team *t, uint32_t *turn, uint64_t *next_p)
+/* All lanes, a slot each from `first` on: those whose doorbell has moved or whose time has come, as bits;
+ * *next_p: when the first of them wants to be looked at again, if that is earlier. The loads of all
+ * doorbells are under way together. */
+SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, struct nic_look *mine,
+                               uint64_t *next_p)
 {
-    const uint32_t from = *turn;
-    uint32_t found = NIC_NONE;
+    const uint32_t slot = first + static_cast<uint32_t>(lane_id());
+    uint64_t next = NIC_NEVER;
+    bool wants = false;
+
+    if (slot < t->nown) {
+        const struct soft_qp *qp = nic_qp(t, slot);
+
+        mine->record = peek_doorbell(soft_record(qp));
+        mine->doorbell = read_doorbell(qp->doorbell);
+        next = qp->next_ns;
+        wants = (mine->doorbell != qp->seen && qp->state != SWL_NIC_QP_INIT) ||
+                (next != NIC_NEVER && (next == 0 || next <= clock_ns()));
+    }
+    next = nic_earliest(next);
+    *next_p = next < *next_p ? next : *next_p;
+    return warp_ballot(wants);
+}
+
+/* All lanes: the next queue pair of this team with something to do, from number *turn on, with its doorbell
+ * in *look_p; slot NIC_NONE: none, and *next_p is when the first of them wants to be looked at again. */
+SWL_DEV void nic_scan(const struct nic_team *t, uint32_t *turn, struct nic_look *look_p,
+                      uint64_t *next_p)
+{
+    const uint32_t sets = (t->nown + 31) / 32, from = *turn / 32;
 
     *next_p = NIC_NEVER;
-    for (uint32_t at = from; at < t->nown && found == NIC_NONE; at += NIC_LOOKS)
-        found = nic_scan_some(t, at, swl_min_u32(t->nown - at, NIC_LOOKS), next_p);
-    for (uint32_t at = 0; at < from && found == NIC_NONE; at += NIC_LOOKS)
-        found = nic_scan_some(t, at, swl_min_u32(from - at, NIC_LOOKS), next_p);
-    if (found != NIC_NONE)
-        *turn = found + 1 < t->nown ? found + 1 : 0;
-    return found;
+    for (uint32_t i = 0; i < sets + (sets > 1);
+         i++) { /* the first set once more, for its beginning */
+        const uint32_t set = from + i < sets ? from + i : from + i - sets;
+        struct nic_look mine = {};
+        const uint32_t wants = nic_scan_some(t, 32 * set, &mine, next_p);
+        const uint32_t behind = i == 0 ? wants & (~0u << (*turn & 31)) : wants;
+        const uint32_t hits = behind || sets > 1 ? behind : wants;
+
+        if (hits) {
+            const int lane = first_bit(hits);
+
+            look_p->slot = 32 * set + static_cast<uint32_t>(lane);
+            look_p->doorbell = warp_shfl(mine.doorbell, lane);
+            look_p->record = warp_shfl(mine.record, lane);
+            *turn = look_p->slot + 1 < t->nown ? look_p->slot + 1 : 0;
+            return;
+        }
+    }
 }
 
 /* How long a NIC with work that is not due waits: while the call may succeed, to its deadline; and a
@@ -188,8 +213,8 @@ SWL_DEV void nic_die(const struct nic_team *t)
         nic_tell(nic_qp(t, i));
 }
 
-/* Wait for work; slot NIC_NONE = this team's part of the kernel is over. The clock is read only when
- * there is a time to wait for, and now and then. */
+/* All lanes: wait for work; slot NIC_NONE = this team's part of the kernel is over. The clock is read only
+ * when there is a time to wait for, and now and then. */
 SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
 {
     const struct swl_watch *w = t->grid.watch;
@@ -200,32 +225,43 @@ SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
 
     for (;;) {
         /* all loads of a look are under way together */
-        const uint32_t closed = peek_doorbell(t->grid.closing);
-        struct nic_look look = {NIC_NONE, peek_doorbell(&t->port->faults.nrules),
-                                peek_doorbell(&t->port->faults.delay_ns)};
+        uint32_t closed = peek_doorbell(t->grid.closing);
+        struct nic_look look = {NIC_NONE,
+                                peek_doorbell(&t->port->faults.nrules),
+                                peek_doorbell(&t->port->faults.delay_ns),
+                                0,
+                                0,
+                                0};
         uint64_t next = NIC_NEVER, limit = most, now;
-        bool dead;
+        bool dead = false;
 
-        look.slot = nic_scan(t, turn, &next);
-        dead = look.nrules && nic_dead(t);
-        if (dead)
-            nic_die(t);
-        else if (look.slot != NIC_NONE)
+        nic_scan(t, turn, &look, &next);
+        look.nrules = warp_shfl(look.nrules, 0);
+        if (look.nrules) {
+            dead = warp_shfl(lane_id() == 0 && nic_dead(t), 0);
+            if (dead && lane_id() == 0)
+                nic_die(t);
+        }
+        if (!dead && look.slot != NIC_NONE) {
+            look.delay_ns = warp_shfl(look.delay_ns, 0);
             return look;
+        }
         if (dead)
             next = NIC_NEVER;
         look.slot = NIC_NONE;
+        closed = warp_shfl(closed, 0);
         if (closed && !closing) { /* pairs with the publish in call_end; look once more behind it */
-            closing = read_in_gpu(t->grid.closing);
+            closing = warp_shfl(read_in_gpu(t->grid.closing), 0);
+            warp_sync();
             continue;
         }
         if (closing || next != NIC_NEVER || (idle++ & 15) == 0) {
-            now = clock_ns();
+            now = warp_shfl(clock_ns(), 0);
             if (closing) {
                 if (next == NIC_NEVER)
                     return look;
                 closed_ns = closed_ns ? closed_ns : now;
-                limit = nic_limit(t, closing, closed_ns);
+                limit = warp_shfl(nic_limit(t, closing, closed_ns), 0);
             }
             if (now >= limit)
                 return look;

@@ -6,6 +6,7 @@
 
 #include "device.h"
 #include "kernels/layout.h"
+#include "transport/wqe.h"
 
 #define NIC_LANE_BYTES  128u  /* writes up to this size are placed by the lane that fetched them */
 #define NIC_PIECE_BYTES 4096u /* of a WRITE that a warp places at once, at most */
@@ -86,6 +87,23 @@ SWL_DEV void nic_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t
                      bytes / 4, first, step);
     } else {
         nic_copy_few(to, from, bytes, first, step);
+    }
+}
+
+/* Up to 28 bytes that a lane has in registers, else like nic_copy. `from`: where they also are. */
+SWL_DEV void nic_copy_held(uint8_t *to, const uint8_t *from, uint32_t bytes, const uint32_t *held)
+{
+    const uint64_t mix = reinterpret_cast<uint64_t>(to) | bytes;
+
+    if (mix % 16 == 0) { /* 16 bytes */
+        store_data(reinterpret_cast<struct vec16 *>(to),
+                   vec16{{held[0], held[1], held[2], held[3]}});
+    } else if (mix % 4 == 0 && bytes != 8) {
+        for (uint32_t i = 0; i < SWL_WQE_INLINE_MAX / 4; i++)
+            if (4 * i < bytes)
+                reinterpret_cast<uint32_t *>(to)[i] = held[i];
+    } else {
+        nic_copy(to, from, bytes, 0, 1);
     }
 }
 
