@@ -131,11 +131,11 @@ struct swl_route_args {
     char *handle;
     const void *ids;
     uint32_t id_bytes, tokens, topk, alignment;
-    uint64_t *mailbox;  /* pinned {seq:32, count:32}, or NULL */
-    uint32_t seq;       /* captured: of the last update before */
-    uint32_t captured;  /* into a graph: may run any number of times */
-    uint32_t int_bytes; /* of the counters below */
-    uint32_t pad;
+    uint64_t *mailbox;     /* pinned {seq:32, count:32}, or NULL */
+    uint32_t seq;          /* captured: of the last update before */
+    uint32_t captured;     /* into a graph: may run any number of times */
+    uint32_t int_bytes;    /* of the counters below */
+    uint32_t nic_blocks;   /* last blocks of the grid, which run the software NIC */
     void *expert_counters; /* [L] or NULL */
     void *recv_total;      /* [1] or NULL */
     void *src_counters;    /* [nranks] or NULL: rows delivered per source */
@@ -149,6 +149,7 @@ struct swl_dispatch_args {
     char *out_tokens;     /* [out_rows][row_bytes] */
     float *out_weights;   /* [out_weight_rows][K] */
     void *out_idx;        /* [out_idx_rows][K] */
+    uint32_t nic_blocks;  /* last blocks of the grid, which run the software NIC */
     uint32_t ntokens, topk, row_bytes;
     uint32_t out_rows, out_weight_rows, out_idx_rows;
     uint32_t idx_bytes;     /* 4 or 8 */
@@ -165,8 +166,9 @@ enum swl_dtype { SWL_BF16, SWL_FP16, SWL_FP32 };
 struct swl_combine_args {
     const struct swl_device_group *group;
     const char *handle;
-    const char *tokens; /* experts' output, [in_rows][row_bytes] */
-    char *out_tokens;   /* [T][row_bytes] */
+    const char *tokens;  /* experts' output, [in_rows][row_bytes] */
+    char *out_tokens;    /* [T][row_bytes] */
+    uint32_t nic_blocks; /* last blocks of the grid, which run the software NIC */
     uint32_t ntokens, topk, row_bytes;
     uint32_t in_rows;
     uint32_t dtype;         /* enum swl_dtype */

@@ -12,7 +12,7 @@
 #include "kernels/resync.cuh"
 #include "kernels/wait.cuh"
 
-struct block_common { /* at offset 0 of shared memory; written by thread 0 */
+struct block_common { /* at offset 0 of shared memory; written by one thread at a time */
     struct swl_watch watch;
     uint64_t gen, call; /* of this kernel: call, or route epoch */
     uint64_t gen_call;  /* what slots and records carry */
@@ -34,6 +34,12 @@ SWL_DEV struct block_common *block_common_of()
 SWL_DEV bool first_thread()
 {
     return warp_id() == 0 && lane_id() == 0;
+}
+
+/* Begins the call, as the first warps have roles that begin beside it. */
+SWL_DEV bool last_warp()
+{
+    return warp_id() == warp_count() - 1;
 }
 
 /* Blocks of the grid that do the kernel's own work; the software NIC's come behind them. */
@@ -62,16 +68,21 @@ SWL_DEV void watch_fill(struct swl_watch *w, const struct swl_device_group *g, u
     w->rank = g->shape.rank;
 }
 
+SWL_DEV void call_number(struct block_common *c, uint64_t gen, uint64_t call)
+{
+    c->gen = gen;
+    c->call = call;
+    c->gen_call = gen_word(gen, call);
+    c->watch.gen = gen;
+    c->watch.call = call;
+}
+
 /* Generation and number of this call, once the state is settled. */
-SWL_DEV void call_number(struct block_common *c, const struct swl_device_group *g)
+SWL_DEV void call_settled(struct block_common *c, const struct swl_device_group *g)
 {
     const struct swl_state *s = g->state;
 
-    c->gen = s->gen;
-    c->call = c->watch.op == SWL_OP_UPDATE ? s->epoch : s->call;
-    c->gen_call = gen_word(c->gen, c->call);
-    c->watch.gen = c->gen;
-    c->watch.call = c->call;
+    call_number(c, s->gen, c->watch.op == SWL_OP_UPDATE ? s->epoch : s->call);
 }
 
 /* Blocks other than 0 wait until block 0 has brought the rings back in step. */
@@ -99,18 +110,18 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
     struct block_common *c = block_common_of();
     bool go;
 
-    if (first_thread()) {
+    if (last_warp() && lane_id() == 0) { /* all loads are under way together */
         const struct swl_state *s = g->state;
-        const uint64_t clears = s->clears, cleared = s->cleared;
+        const uint64_t clears = s->clears, cleared = s->cleared, epoch = s->epoch, call = s->call;
         const uint64_t gen = peek_in_gpu(&s->gen); /* block 0 may be recovering */
         bool given_up;
 
         watch_fill(&c->watch, g, op);
-        given_up = watch_given_up_in(&c->watch, gen); /* its words come with the state */
+        given_up = watch_given_up_in(&c->watch, gen);
         c->recover = clears != cleared;
         c->go = c->recover || !given_up;
         if (!c->recover)
-            call_number(c, g);
+            call_number(c, gen, op == SWL_OP_UPDATE ? epoch : call);
     }
     block_sync();
     if (c->recover) {
@@ -122,7 +133,7 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
         }
         block_sync();
         if (first_thread() && c->go) { /* a block that gave up has not acquired the state */
-            call_number(c, g);
+            call_settled(c, g);
             if (block_id() == 0)
                 c->go = !(g->state->resynced & SWL_RESYNC_FAILED);
         }
@@ -233,7 +244,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
 
             clears = s->clears;
             cleared = s->cleared;
-            call_number(c, g);
+            call_settled(c, g);
             /* poison may arrive at this moment: one answer for all that follows */
             c->given_up = watch_look_bad(look, c->gen);
             bits = look.bits;

@@ -106,7 +106,7 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
 
 SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
 {
-    if (nic_role(args.group, SWL_OP_COMBINE))
+    if (nic_role(args.group, SWL_OP_COMBINE, args.nic_blocks))
         return;
 
     const struct combine_block b = combine_block_of(&args);
@@ -118,7 +118,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
             rings_begin(&b);
-        if (warp_id() == warp_count() - 1 && lane_id() == 0) { /* while warp 0 tells the peers */
+        if (last_warp() && lane_id() == 0) { /* while warp 0 tells the peers */
             if (!handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
                 b.common->go = 0;
             else if (block_id() == 0 && b.h.head->recv_rows > args.in_rows)

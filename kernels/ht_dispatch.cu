@@ -50,7 +50,7 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     return b;
 }
 
-/* Last warp, before call_begin: places of the ranks. */
+/* A warp, before call_begin: places of the ranks. */
 SWL_DEV void places_begin(const struct dispatch_block *b)
 {
     uint32_t *place = (uint32_t *)((char *)block_shared() + b->shared.places);
@@ -115,6 +115,14 @@ SWL_DEV void links_begin(const struct dispatch_block *b)
     stage_arrive(&b->common->links); /* each lane releases what it wrote; pairs with links_await */
 }
 
+/* All threads. A handle that does not fit fails the call, on all ranks. */
+SWL_DEV bool dispatch_fits(const struct dispatch_block *b, bool fits)
+{
+    if (!fits && first_thread())
+        handle_refuse(b->g, &b->h, b->a->ntokens, &b->common->watch);
+    return fits;
+}
+
 /* walk: of a writer. */
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
                            struct copier *copier, struct warp_scratch *list,
@@ -151,7 +159,7 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
 
 SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
 {
-    if (nic_role(args.group, SWL_OP_DISPATCH))
+    if (nic_role(args.group, SWL_OP_DISPATCH, args.nic_blocks))
         return;
 
     const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args));
@@ -161,7 +169,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     struct copier copier;
 
     copier_init(&copier, &b.shared, &args.block);
-    if (warp_id() == warp_count() - 1) {
+    if (warp_id() == warp_count() - 2) { /* the last one begins the call */
         if (lane_id() == 0) { /* before a block_sync that all users pass */
             stage_init(&b.common->links, 32);
             stage_init_done();
@@ -170,18 +178,15 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     }
     if (job.role == SWL_D_WRITE)
         walk = write_walk_of(&b, job.index, role_warps(&args.roles, SWL_D_WRITE), fits);
-    if (call_begin(b.g, SWL_OP_DISPATCH)) {
-        if (warp_id() == 0)
-            rings_begin(&b);
-        if (!fits && first_thread()) {
-            handle_refuse(b.g, &b.h, args.ntokens, &b.common->watch);
-            b.common->go = 0;
+    if (call_begin(b.g, SWL_OP_DISPATCH) && dispatch_fits(&b, fits)) {
+        if (b.g->shape.nnodes > 1) {
+            if (warp_id() == 0)
+                rings_begin(&b);
+            block_sync();
         }
-        block_sync();
-        if (b.common->go && warp_id() == warp_count() - 1)
+        if (last_warp())
             links_begin(&b);
-        if (b.common->go)
-            dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &walk);
+        dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &walk);
         /* no load or store may outlive the block's shared memory */
         copier_drain(&copier, &b.common->watch,
                      dispatch_at(&b, SWL_FAULT_STAGE, SWL_WARP_EPILOGUE, SWL_NO_PEER));

@@ -14,7 +14,7 @@
 
 #include "kernels/ht_dispatch.cuh"
 
-#define SWL_TURNS_OF_ONE 4u /* turns of one token for each writer, at the end */
+#define SWL_TURNS_OF_ONE 8u /* turns of one token for each writer, at the end */
 
 /* A writer's walk over the tokens listed for its node. */
 struct write_walk {

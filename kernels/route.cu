@@ -72,7 +72,7 @@ SWL_DEV bool route_steps(const struct route_block *b)
 
 SWL_KERNEL void swl_route_kernel(struct swl_route_args args)
 {
-    if (nic_role(args.group, SWL_OP_UPDATE))
+    if (nic_role(args.group, SWL_OP_UPDATE, args.nic_blocks))
         return;
 
     const struct route_block b = route_block_of(&args);

@@ -20,6 +20,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .handle = handle->memory,
         .tokens = call->tokens.data,
         .out_tokens = call->out_tokens.data,
+        .nic_blocks = group->plan.nic_blocks,
         .ntokens = call->ntokens,
         .topk = handle->info.topk,
         .row_bytes = call->row_bytes,

@@ -18,6 +18,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .out_tokens = call->out_tokens.data,
         .out_weights = call->out_weights.data,
         .out_idx = call->out_ids.data,
+        .nic_blocks = group->plan.nic_blocks,
         .ntokens = call->ntokens,
         .topk = handle->info.topk,
         .row_bytes = call->row_bytes,

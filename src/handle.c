@@ -229,6 +229,7 @@ ncclResult_t swl_handle_update(struct ncclEpHandle *handle, const struct swl_upd
         .alignment = handle->alignment,
         .mailbox = (uint64_t *)handle->box->word,
         .int_bytes = call->counter_bytes,
+        .nic_blocks = group->plan.nic_blocks,
         .expert_counters = data_of(&call->expert_counters),
         .recv_total = data_of(&call->recv_total),
         .src_counters = sources->rows >= group->info.nranks ? data_of(sources) : NULL,
