@@ -170,7 +170,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
 
     copier_init(&copier, &b.shared, &args.block);
     if (warp_id() == warp_count() - 2) { /* the last one begins the call */
-        if (lane_id() == 0) { /* before a block_sync that all users pass */
+        if (lane_id() == 0) {            /* before a block_sync that all users pass */
             stage_init(&b.common->links, 32);
             stage_init_done();
         }
