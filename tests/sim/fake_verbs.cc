@@ -9,14 +9,7 @@
 
 FakeVerbs fake;
 
-namespace
-{
-
-struct verbs_device device;
-struct ibv_device *list[2];
-struct verbs_head context;
-
-bool fails(const char *name)
+bool fake_fails(const char *name)
 {
     if (++fake.calls != fake.fail_at)
         return false;
@@ -24,6 +17,13 @@ bool fails(const char *name)
     errno = ENOMEM;
     return true;
 }
+
+namespace
+{
+
+struct verbs_device device;
+struct ibv_device *list[2];
+struct verbs_head context;
 
 // Objects are given back even where the call says that it failed: what it leaves is the device's.
 int drop(const char *kind, const char *call)
@@ -33,7 +33,7 @@ int drop(const char *kind, const char *call)
     EXPECT_NE(at, fake.alive.end()) << call;
     if (at != fake.alive.end())
         fake.alive.erase(at);
-    return fails(call) ? EBUSY : 0;
+    return fake_fails(call) ? EBUSY : 0;
 }
 
 template <class T> T *made(T *object, const char *kind)
@@ -135,7 +135,7 @@ int post_send(struct verbs_qp *qp, struct verbs_send_wr *wr, struct verbs_send_w
 
 int post_recv(struct verbs_qp *qp, struct verbs_recv_wr *wr, struct verbs_recv_wr **)
 {
-    if (fails("post_recv"))
+    if (fake_fails("post_recv"))
         return ENOMEM;
     EXPECT_NE(queue_of(qp)->state, static_cast<uint32_t>(VERBS_STATE_RESET));
     queue_of(qp)->receives.push_back(*wr);
@@ -159,7 +159,7 @@ int modify_qp(struct verbs_qp *qp, struct verbs_qp_attr *a, int mask)
 {
     FakeQueue *q = queue_of(qp);
 
-    if (fails("ibv_modify_qp"))
+    if (fake_fails("ibv_modify_qp"))
         return EINVAL;
     EXPECT_TRUE(mask & VERBS_QP_STATE);
     if (a->qp_state == VERBS_STATE_INIT) {
@@ -182,7 +182,7 @@ int modify_qp(struct verbs_qp *qp, struct verbs_qp_attr *a, int mask)
 
 struct verbs_qp *create_qp(struct ibv_pd *, struct verbs_qp_init_attr *attr)
 {
-    if (fails("ibv_create_qp"))
+    if (fake_fails("ibv_create_qp"))
         return nullptr;
     FakeQueue *q = new FakeQueue;
 
@@ -202,7 +202,7 @@ int destroy_qp(struct verbs_qp *qp)
 
 struct verbs_cq *create_cq(struct ibv_context *, int, void *, void *, int)
 {
-    return fails("ibv_create_cq") ? nullptr : &made(new FakeCq, "completion queue")->cq;
+    return fake_fails("ibv_create_cq") ? nullptr : &made(new FakeCq, "completion queue")->cq;
 }
 
 int destroy_cq(struct verbs_cq *cq)
@@ -211,9 +211,10 @@ int destroy_cq(struct verbs_cq *cq)
     return drop("completion queue", "ibv_destroy_cq");
 }
 
-struct verbs_mr *reg_mr(struct ibv_pd *, void *addr, size_t bytes, int)
+struct verbs_mr *reg_mr(struct ibv_pd *, void *addr, size_t bytes, int access)
 {
-    if (fails("ibv_reg_mr"))
+    fake.last_access = access;
+    if (fake_fails("ibv_reg_mr"))
         return nullptr;
     struct verbs_mr *mr = new verbs_mr();
 
@@ -232,12 +233,12 @@ int query_device(struct ibv_context *, struct verbs_device_attr *a)
     a->max_mr_size = 1ull << 40;
     a->max_qp_rd_atom = a->max_qp_init_rd_atom = 16;
     a->atomic_cap = fake.atomic_cap;
-    return fails("ibv_query_device") ? EINVAL : 0;
+    return fake_fails("ibv_query_device") ? EINVAL : 0;
 }
 
 int query_port(struct ibv_context *, uint8_t number, struct verbs_port_attr *a)
 {
-    if (number != 1 || fails("ibv_query_port"))
+    if (number != 1 || fake_fails("ibv_query_port"))
         return EINVAL;
     a->state = VERBS_PORT_ACTIVE;
     a->link_layer = VERBS_LINK_ETHERNET;
@@ -270,6 +271,11 @@ int get_event(struct ibv_context *, struct verbs_async_event *event)
 
 } // namespace
 
+struct verbs_head *fake_context()
+{
+    return &context;
+}
+
 struct swl_verbs fake_machine()
 {
     struct swl_verbs v = {};
@@ -288,14 +294,14 @@ struct swl_verbs fake_machine()
     v.ibv_open_device = [](struct ibv_device *) {
         device.transport_type = fake.transport;
         return reinterpret_cast<struct ibv_context *>(
-            fails("ibv_open_device") ? nullptr : made(&context, "device"));
+            fake_fails("ibv_open_device") ? nullptr : made(&context, "device"));
     };
     v.ibv_close_device = [](struct ibv_context *) { return drop("device", "ibv_close_device"); };
     v.ibv_query_port = query_port;
     v._ibv_query_gid_ex = query_gid;
     v.ibv_alloc_pd = [](struct ibv_context *) {
-        return reinterpret_cast<struct ibv_pd *>(fails("ibv_alloc_pd") ? nullptr
-                                                                       : made(&context, "domain"));
+        return reinterpret_cast<struct ibv_pd *>(
+            fake_fails("ibv_alloc_pd") ? nullptr : made(&context, "domain"));
     };
     v.ibv_dealloc_pd = [](struct ibv_pd *) { return drop("domain", "ibv_dealloc_pd"); };
     v.ibv_reg_mr = reg_mr;

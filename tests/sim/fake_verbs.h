@@ -4,6 +4,7 @@
 #ifndef SWL_TESTS_FAKE_VERBS_H
 #define SWL_TESTS_FAKE_VERBS_H
 
+#include "transport/verbs/cm.h"
 #include "transport/verbs/verbs.h"
 
 #include <deque>
@@ -27,7 +28,8 @@ struct FakeCq {
 
 struct FakeVerbs {
     int atomic_cap = 1, transport = 0;
-    int fail_at = 0; // this call, counted from 1, fails
+    bool has_ip = true; // librdmacm finds the device at an address of the host
+    int fail_at = 0;    // this call, counted from 1, fails
     // what happened
     int calls = 0;
     std::string failed;
@@ -40,6 +42,8 @@ struct FakeVerbs {
     uint32_t next_status = 0;
     std::deque<struct verbs_async_event> events;
     uint32_t next_number = 17;
+    uint32_t rejected = 0; // requests to connect
+    int last_access = 0;   // of a region
     int pipe[2] = {-1, -1};
 };
 extern FakeVerbs fake;
@@ -47,5 +51,10 @@ extern FakeVerbs fake;
 // A new machine; call before each use.
 struct swl_verbs fake_machine();
 void fake_end();
+// Counts a call; true: it is to fail.
+bool fake_fails(const char *name);
+struct verbs_head *fake_context();
+// The librdmacm of this machine (fake_cm.cc).
+struct swl_cm fake_manager();
 
 #endif

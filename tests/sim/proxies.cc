@@ -6,6 +6,7 @@
 #include "transport/tcp/tcp.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 namespace
 {
@@ -13,8 +14,10 @@ namespace
 ncclResult_t create_limited(struct swl_nic **nic_p, const struct swl_nic_config *config,
                             const struct swl_nic_ops *ops, uint32_t adds)
 {
+    const struct swl_nic_ib ib = {getenv("SWIMLANE_IB_HCA"), -1, -1, -1, 0, 0};
     struct swl_nic_config one = *config;
 
+    one.ib = &ib;
     one.proxy_adds = adds;
     return swl_proxy_create(nic_p, &one, ops, swl_verbs_wire_ops());
 }
@@ -44,6 +47,13 @@ bool nic_on_verbs()
     return getenv("RXE_VM") != nullptr;
 }
 
+bool nic_on_iwarp()
+{
+    const char *hca = getenv("SWIMLANE_IB_HCA");
+
+    return nic_on_verbs() && hca && strncmp(hca, "siw", 3) == 0;
+}
+
 bool nic_by_message(const struct swl_nic *nic)
 {
     return nic->ops == &messages_ops || nic->ops == &immediates_ops;
@@ -51,6 +61,8 @@ bool nic_by_message(const struct swl_nic *nic)
 
 std::vector<const struct swl_nic_ops *> nic_proxies()
 {
+    if (nic_on_iwarp())
+        return {&messages_ops};
     if (nic_on_verbs())
         return {swl_proxy_verbs_ops(), &immediates_ops, &messages_ops};
     return {loop_ops(), swl_tcp_ops()};

@@ -22,10 +22,13 @@ if(SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
     else()
         message(STATUS "not built: ops_check (rdma/rdma_cma.h, package librdmacm-dev)")
     endif()
-    # The NIC's conformance over rxe0, adds by atomics, immediates and messages; then whole calls of two
-    # processes.
+    # The NIC's conformance over rxe0, adds by atomics, immediates and messages, and over siw0; then whole
+    # calls of two processes in all four ways.
     swl_vm_test(verbs_nic_test env SIMT_THREADS=1 $<TARGET_FILE:transport_sim_test>
                 --gtest_brief=1 --gtest_filter=Nic.*:NicErrors.*:Qp.*)
-    swl_vm_test(verbs_ep_test "${CMAKE_CURRENT_LIST_DIR}/ep" $<TARGET_FILE:swimlane-bench> atomics
-                immediates messages)
+    swl_vm_test(verbs_iwarp_nic_test env SIMT_THREADS=1 SWIMLANE_IB_HCA=siw0
+                $<TARGET_FILE:transport_sim_test> --gtest_brief=1
+                --gtest_filter=Nic.*:NicErrors.*:Qp.*)
+    swl_vm_test(verbs_ep_test "${CMAKE_CURRENT_LIST_DIR}/ep" $<TARGET_FILE:swimlane-bench>
+                rxe0:atomics rxe0:immediates rxe0:messages siw0:messages)
 endif()

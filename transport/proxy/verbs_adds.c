@@ -22,7 +22,7 @@ bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, 
     }
     *word = (struct verbs_word){r->remote, r->rkey};
     *message =
-        (struct verbs_message){r->remote, r->value, r->rkey, (uint16_t)place, VERBS_MESSAGE_MAGIC};
+        (struct verbs_message){r->remote, r->value, r->rkey, (uint16_t)place, VERBS_MESSAGE_ADD};
     return false;
 }
 
@@ -77,12 +77,14 @@ static bool understand(struct verbs_queue *q, const struct verbs_wc *wc, uint32_
     if (wc->opcode == VERBS_WC_RECV_IMM) {
         word = &q->heard[place];
         *m = (struct verbs_message){word->address, bits & ((1u << VERBS_VALUE_BITS) - 1),
-                                    word->rkey, (uint16_t)place, VERBS_MESSAGE_MAGIC};
+                                    word->rkey, (uint16_t)place, VERBS_MESSAGE_ADD};
         return word->address != 0;
     }
     *m = q->mailbox->messages[slot];
-    if (wc->byte_len != sizeof(*m) || m->magic != VERBS_MESSAGE_MAGIC || m->place >= VERBS_PLACES)
+    if (wc->byte_len != sizeof(*m) || m->place >= VERBS_PLACES)
         return false;
+    if (m->magic != VERBS_MESSAGE_ADD)
+        return m->magic == VERBS_MESSAGE_CONFIRM || m->magic == VERBS_MESSAGE_GREETING;
     q->heard[m->place] = (struct verbs_word){m->address, m->rkey};
     return true;
 }
@@ -97,9 +99,11 @@ void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const st
     if (q->applied & 0xff)
         return;
     if (understand(q, wc, slot, &m))
-        syndrome = apply(w, &m);
+        syndrome = m.magic == VERBS_MESSAGE_ADD ? apply(w, &m) : (uint32_t)SWL_SYNDROME_NONE;
     if (syndrome)
         q->applied |= syndrome;
+    else if (m.magic == VERBS_MESSAGE_GREETING)
+        swl_verbs_cm_heard(q);
     else
         q->applied += 1 << 8;
     if (swl_verbs_post_receive(w, q, slot) != 0)
@@ -116,7 +120,7 @@ void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q
                                .opcode = VERBS_WR_WRITE,
                                .send_flags = VERBS_SEND_INLINE | VERBS_SEND_SIGNALLED};
 
-    if (q->applied == q->applied_told || q->ack_posted || q->syndrome)
+    if (q->applied == q->applied_told || q->ack_posted || q->syndrome || !q->open || q->lost)
         return;
     wr.wr.rdma.remote_addr = q->peer_applied;
     wr.wr.rdma.rkey = q->peer_applied_key;

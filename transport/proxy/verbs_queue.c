@@ -12,12 +12,15 @@
 #include <string.h>
 
 #define VERBS_ADDRESS_ID 0x76657262u
-#define INLINE_BYTES     32
+#define IWARP_ADDRESS_ID 0x69576172u
 
 /* Travels as struct swl_wire_address. */
 struct verbs_end {
     uint32_t id, adds;
-    struct mlx5_end end;
+    union {
+        struct mlx5_end end;
+        struct verbs_place place; /* of iWARP */
+    } at;
     uint32_t applied_key;
     uint64_t applied;
 };
@@ -34,6 +37,8 @@ static ncclResult_t close_objects(struct verbs_wire *w, struct verbs_queue *q)
     ncclResult_t rc = ncclSuccess, next;
     int error;
 
+    if (w->cm)
+        swl_verbs_cm_leave(w, q);
     if (q->qp) {
         error = w->verbs.ibv_destroy_qp(q->qp);
         if (error)
@@ -78,22 +83,22 @@ static ncclResult_t open_objects(struct verbs_wire *w, struct verbs_queue *q)
 
     memset(&attr, 0, sizeof(attr));
     errno = 0;
-    q->cq = w->verbs.ibv_create_cq(w->context, (int)(2 * w->depth + 2), NULL, NULL, 0);
+    q->cq = w->verbs.ibv_create_cq(w->context, (int)(w->nsends + w->nreceives + 1), NULL, NULL, 0);
     if (q->cq == NULL)
         return refuse(w, "gives no completion queue", errno);
     attr.send_cq = attr.recv_cq = q->cq;
     attr.qp_type = VERBS_RC;
-    attr.cap = (struct verbs_qp_cap){w->depth + 1, w->depth, 1, 1, INLINE_BYTES};
+    attr.cap = (struct verbs_qp_cap){w->nsends, w->nreceives, 1, 1, VERBS_INLINE_BYTES};
     q->qp = w->verbs.ibv_create_qp(w->pd, &attr);
     if (q->qp == NULL)
         return refuse(w, "gives no queue pair", errno);
     q->psn = swl_rc_psn(q->qp->qp_num);
-    return ncclSuccess;
+    return w->cm ? swl_verbs_cm_number(w, q) : ncclSuccess;
 }
 
 static void start(const struct verbs_wire *w, struct verbs_queue *q)
 {
-    q->connected = q->ack_posted = false;
+    q->connected = q->ack_posted = q->open = q->lost = false;
     q->adds = w->adds;
     q->syndrome = q->failed_told = 0;
     q->posted = q->sent = q->done = q->told = w->first_index;
@@ -105,7 +110,7 @@ static void start(const struct verbs_wire *w, struct verbs_queue *q)
 
 static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
 {
-    const size_t bytes = sizeof(*q->mailbox) + w->depth * sizeof(q->mailbox->messages[0]);
+    const size_t bytes = sizeof(*q->mailbox) + w->nreceives * sizeof(q->mailbox->messages[0]);
 
     q->kinds = calloc(w->depth, 1);
     q->needs = calloc(w->depth, sizeof(*q->needs));
@@ -150,12 +155,15 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
 {
     const struct verbs_wire *w = verbs_of(wire);
     const struct verbs_queue *q = &w->queues[qp];
-    struct verbs_end e = {.id = VERBS_ADDRESS_ID, .adds = w->adds};
+    struct verbs_end e = {.id = w->cm ? IWARP_ADDRESS_ID : VERBS_ADDRESS_ID, .adds = w->adds};
 
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    e.end = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
+    if (w->cm)
+        swl_verbs_cm_place(w, q, &e.at.place);
+    else
+        e.at.end = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
     e.applied = (uintptr_t)&q->mailbox->applied;
     e.applied_key = q->mailbox_mr->rkey;
     memset(address_p, 0, sizeof(*address_p));
@@ -169,24 +177,50 @@ static ncclResult_t step(const struct verbs_wire *w, int error, const char *what
     return error ? refuse(w, what, error) : ncclSuccess;
 }
 
-static ncclResult_t connect_queue(struct verbs_wire *w, struct verbs_queue *q,
-                                  const struct verbs_end *peer, const struct mlx5_path *path)
+static ncclResult_t post_receives(struct verbs_wire *w, struct verbs_queue *q)
 {
-    const bool adds = w->attr.atomic_cap != VERBS_ATOMIC_NONE;
-
-    SWL_TRY(step(w, swl_rc_init(&w->verbs, q->qp, w->port.number, adds),
-                 "does not initialise a queue pair"));
-    q->adds = w->adds > peer->adds ? w->adds : peer->adds;
-    q->peer_applied = peer->applied;
-    q->peer_applied_key = peer->applied_key;
-    for (uint32_t i = 0; q->adds != SWL_ADDS_ATOMICS && i < w->depth; i++) {
+    for (uint32_t i = 0; q->adds != SWL_ADDS_ATOMICS && i < w->nreceives; i++) {
         const int error = swl_verbs_post_receive(w, q, i);
 
         if (error)
             return refuse(w, "takes no receives", error);
     }
-    SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, path), "does not connect a queue pair"));
-    return step(w, swl_rc_send(&w->verbs, q->qp, path), "does not let a queue pair send");
+    return ncclSuccess;
+}
+
+static ncclResult_t connect_path(struct verbs_wire *w, struct verbs_queue *q,
+                                 const struct verbs_end *peer)
+{
+    const bool adds = w->attr.atomic_cap != VERBS_ATOMIC_NONE;
+    const struct mlx5_end mine = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
+    const char *why;
+    struct mlx5_path path;
+
+    if (!swl_mlx5_path(&path, &mine, &peer->at.end, &w->tuning, &why))
+        return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach its peer: %s", w->rank,
+                        w->port.name, why);
+    SWL_TRY(step(w, swl_rc_init(&w->verbs, q->qp, w->port.number, adds),
+                 "does not initialise a queue pair"));
+    SWL_TRY(post_receives(w, q));
+    SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, &path), "does not connect a queue pair"));
+    SWL_TRY(step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send"));
+    q->open = true;
+    return ncclSuccess;
+}
+
+/* The rest is done by the device's connection manager and the serving thread. */
+static ncclResult_t connect_iwarp(struct verbs_wire *w, struct verbs_queue *q,
+                                  const struct verbs_end *peer)
+{
+    struct verbs_qp_attr a;
+
+    memset(&a, 0, sizeof(a));
+    a.qp_state = VERBS_STATE_INIT;
+    a.qp_access_flags = VERBS_ACCESS_REMOTE_WRITE | VERBS_ACCESS_REMOTE_READ;
+    SWL_TRY(step(w, w->verbs.ibv_modify_qp(q->qp, &a, VERBS_QP_STATE | VERBS_QP_ACCESS),
+                 "does not initialise a queue pair"));
+    SWL_TRY(post_receives(w, q));
+    return swl_verbs_cm_connect(w, q, &peer->at.place);
 }
 
 ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
@@ -195,27 +229,31 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
     struct verbs_end e;
-    struct mlx5_end mine;
-    struct mlx5_path path;
-    const char *why = "its address is of another kind";
     ncclResult_t rc;
 
     memcpy(&e, peer->bytes, sizeof(e));
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    mine = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
-    if (e.id != VERBS_ADDRESS_ID || !swl_mlx5_path(&path, &mine, &e.end, &w->tuning, &why))
-        return swl_fail(ncclInvalidUsage, "rank %u nic: %s queue pair %u cannot reach its peer: %s",
-                        w->rank, w->port.name, qp, why);
+    if (e.id != (w->cm ? IWARP_ADDRESS_ID : VERBS_ADDRESS_ID))
+        return swl_fail(ncclInvalidUsage,
+                        "rank %u nic: %s queue pair %u cannot reach its peer: its address is of "
+                        "another kind",
+                        w->rank, w->port.name, qp);
+    swl_verbs_cm_lock(w);
     (void)pthread_mutex_lock(&q->lock);
-    rc = connect_queue(w, q, &e, &path);
-    if (rc == ncclSuccess) {
-        q->connected = true;
-    } else { /* as before; what fails here fails again in the next connect */
+    q->adds = w->adds > e.adds ? w->adds : e.adds;
+    q->peer_applied = e.applied;
+    q->peer_applied_key = e.applied_key;
+    rc = w->cm ? connect_iwarp(w, q, &e) : connect_path(w, q, &e);
+    q->connected = rc == ncclSuccess;
+    if (rc != ncclSuccess) { /* as before; what fails here fails again in the next connect */
+        if (w->cm)
+            swl_verbs_cm_leave(w, q);
         (void)swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_RESET);
     }
     (void)pthread_mutex_unlock(&q->lock);
+    swl_verbs_cm_unlock(w);
     return rc;
 }
 
@@ -226,7 +264,7 @@ ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp)
     ncclResult_t rc = ncclSuccess;
 
     (void)pthread_mutex_lock(&q->lock);
-    q->connected = false;
+    q->connected = q->open = q->link.waits = false;
     if (q->qp)
         rc = step(w, swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_ERROR),
                   "does not stop a queue pair");
@@ -240,6 +278,7 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
     struct verbs_queue *q = &w->queues[qp];
     ncclResult_t rc;
 
+    swl_verbs_cm_lock(w);
     (void)pthread_mutex_lock(&q->lock);
     rc = close_objects(w, q);
     start(w, q);
@@ -248,5 +287,6 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
     if (rc != ncclSuccess)
         (void)close_objects(w, q);
     (void)pthread_mutex_unlock(&q->lock);
+    swl_verbs_cm_unlock(w);
     return rc;
 }

@@ -33,7 +33,7 @@ static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *co
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
-    const struct swl_port_want want = {ib->hca, ib->gid_index, false, config->near};
+    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_IWARP, config->near};
     struct ibv_context *context = NULL;
     struct swl_verbs verbs;
     struct swl_port port;
@@ -42,11 +42,8 @@ bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size
     if (!swl_verbs_load(&verbs, false, NULL, why, why_bytes))
         return false;
     ok = swl_port_open(&verbs, &want, &context, &port, why, why_bytes);
-    if (ok && ((struct verbs_head *)context)->device->transport_type == VERBS_IWARP) {
-        snprintf(why, why_bytes, "%s is an iWARP device, which connects by librdmacm only",
-                 port.name);
-        ok = false;
-    }
+    if (ok && port.iwarp)
+        ok = swl_verbs_cm_usable(&verbs, port.name, why, why_bytes);
     ok = ok && reaches_memory(&verbs, context, port.name, why, why_bytes);
     if (context)
         (void)verbs.ibv_close_device(context);

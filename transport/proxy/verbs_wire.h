@@ -15,11 +15,17 @@
  * Messages arrive behind the writes before them. The receiver adds, posts the receive again, and then
  * writes its count of applied messages (and, for one that is not allowed, the reason) into the sender's
  * memory. An add is complete when it is in that count: a reader that comes later sees it, and no more
- * messages can be under way than receives are posted. The old value is not returned; nobody reads it. */
+ * messages can be under way than receives are posted. The old value is not returned; nobody reads it.
+ *
+ * iWARP. No atomics, no immediates, and connections by librdmacm (verbs_cm.h). A WRITE completes there
+ * when it has been handed to TCP. So that "complete" means "placed" as everywhere, a post that ends in
+ * WRITEs carries one more message that says nothing, and its WRITEs are complete when that is counted.
+ * A message or confirmation belongs to at least one entry of its own, so the receives suffice. */
 #ifndef SWL_VERBS_WIRE_H
 #define SWL_VERBS_WIRE_H
 
 #include "transport/mlx5/path.h"
+#include "transport/proxy/verbs_cm.h"
 #include "transport/proxy/wire.h"
 #include "transport/soft/mover.h"
 #include "transport/verbs/port.h"
@@ -34,14 +40,19 @@ enum verbs_kind {
     VERBS_KIND_NOP,   /* not posted */
     VERBS_KIND_PLAIN, /* a request of its own */
     VERBS_KIND_FUSED, /* the request carries the next entry, too */
+    VERBS_KIND_WRITE, /* an iWARP one: complete when a later message is applied */
     VERBS_KIND_ADD,   /* a message, perhaps with the request before it */
 };
 
-#define VERBS_PLACES        256 /* of words; 8 bits of an immediate */
-#define VERBS_VALUE_BITS    24  /* the others */
-#define VERBS_MESSAGE_MAGIC 0x6164u
-#define VERBS_ID_ACK        (1ull << 63) /* wr_id; else the index */
-#define VERBS_ID_RECEIVE    (1ull << 62) /* and the slot */
+#define VERBS_PLACES       256 /* of words; 8 bits of an immediate */
+#define VERBS_INLINE_BYTES 32  /* of a request */
+#define VERBS_VALUE_BITS   24  /* the others */
+/* What a SEND is. */
+#define VERBS_MESSAGE_ADD      0x6164u
+#define VERBS_MESSAGE_CONFIRM  0x636fu      /* to be counted, nothing else */
+#define VERBS_MESSAGE_GREETING 0x6772u      /* not even counted; verbs_cm.h */
+#define VERBS_ID_ACK           (1ull << 63) /* wr_id; else the index */
+#define VERBS_ID_RECEIVE       (1ull << 62) /* and the slot */
 
 /* What a message says; what the receiver writes back is count << 8 | syndrome. */
 struct verbs_message {
@@ -61,7 +72,7 @@ struct verbs_word {
 struct verbs_mailbox {
     uint64_t applied; /* shared with the peer, who writes it */
     uint64_t pad[7];
-    struct verbs_message messages[]; /* [depth] receives */
+    struct verbs_message messages[]; /* [nreceives] */
 };
 
 struct verbs_queue {
@@ -73,6 +84,9 @@ struct verbs_queue {
     uint32_t psn;
     uint32_t adds; /* enum swl_adds of this pair */
     bool connected, ack_posted;
+    bool open; /* may send */
+    bool lost; /* iWARP: the connection has ended; an error for who wants something of it */
+    struct verbs_link link;
     uint32_t syndrome, failed_told;    /* of the first error; it was told to the proxy */
     uint64_t posted, sent, done, told; /* indices: taken, completed by the device, complete, told */
     uint64_t messages;                 /* posted */
@@ -89,6 +103,7 @@ struct verbs_region {
     struct verbs_mr *mr;
     uint64_t address, bytes;
     unsigned access;
+    bool readable; /* by the CPU */
 };
 
 struct verbs_wire {
@@ -104,8 +119,11 @@ struct verbs_wire {
     bool busy;                     /* server: something is under way */
     char cpus[128];                /* near the device */
     uint64_t first_index;
-    uint32_t adds;              /* enum swl_adds: the best that this end has and may use */
-    struct swl_mover *mover;    /* adds for the peers */
+    uint32_t adds;           /* enum swl_adds: the best that this end has and may use */
+    struct swl_mover *mover; /* adds for the peers */
+    struct verbs_cm *cm;     /* of an iWARP device, else NULL */
+    uint64_t timeout_ns;
+    uint32_t nsends, nreceives; /* of a queue pair of the device */
     struct verbs_queue *queues; /* [max_qps] */
     pthread_mutex_t lock;       /* of the regions */
     struct verbs_region *regions;
@@ -117,9 +135,10 @@ const struct swl_wire_ops *swl_verbs_wire_ops(void);
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 const struct swl_nic_ops *swl_proxy_verbs_ops(void);
 
-/* open with these functions in place of those of the machine's rdma-core. */
+/* open with these functions in place of those of the machine's rdma-core; cm: NULL = load it where
+ * the device needs it. */
 ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                 const struct swl_verbs *verbs);
+                                 const struct swl_verbs *verbs, const struct swl_cm *cm);
 
 /* verbs_queue.c */
 ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p);
@@ -140,6 +159,8 @@ bool swl_verbs_progress(struct swl_wire *wire);
 /* The first error of a queue pair stays. */
 void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
                     const char *what);
+/* verbs_wire.c: may the CPU read these bytes through a key of ours? */
+bool swl_verbs_readable(struct verbs_wire *w, uint32_t lkey, uint64_t address, uint64_t bytes);
 int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
 
 /* verbs_adds.c: an add as a message */

@@ -23,6 +23,9 @@ bool swl_mover_add(struct swl_mover *mover, uint64_t *word, uint64_t value, uint
 /* The same in one go, for callers that hold a lock: the emulator does not pass to another fiber. */
 bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value);
 
+/* Can the CPU read this memory by itself? */
+bool swl_mover_reads(const void *p);
+
 #ifdef __cplusplus
 }
 #endif

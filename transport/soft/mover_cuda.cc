@@ -36,6 +36,11 @@ bool swl_mover_copy(struct swl_mover *mover, void *to, const void *from, uint64_
     return !mover->helper.broken;
 }
 
+bool swl_mover_reads(const void *p)
+{
+    return !on_device(p);
+}
+
 bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value)
 {
     uint64_t old;

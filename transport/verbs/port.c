@@ -106,6 +106,7 @@ struct search {
     const struct swl_port_want *want;
     char *why;
     size_t why_bytes;
+    bool iwarp; /* look at iWARP devices now, else at the others */
 };
 
 /* For snprintf: the first reason stays. */
@@ -196,17 +197,32 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
     port->grh_required = (attr.flags & VERBS_PORT_GRH_REQUIRED) != 0;
     port->mtu = (uint8_t)attr.active_mtu;
     port->lid = attr.lid;
+    port->iwarp = s->iwarp;
+    if (port->iwarp)
+        return true;
     return take_gid(s, context, attr.gid_tbl_len > 0 ? attr.gid_tbl_len : 0, port);
+}
+
+static bool mlx5_only(const struct swl_port_want *want)
+{
+    return want->kind == SWL_PORT_MLX5 || want->kind == SWL_PORT_DEVX;
 }
 
 static bool wanted(const struct search *s, struct ibv_device *device, const char *name)
 {
-    if (s->want->kind != SWL_PORT_ANY && !s->verbs->mlx5dv_is_supported(device))
+    if (mlx5_only(s->want) && !s->verbs->mlx5dv_is_supported(device))
         return false;
     for (uint32_t number = 1; number <= PORTS_MAX; number++)
         if (swl_hca_matches(s->want->hca, name, number))
             return true;
     return false;
+}
+
+/* Is it of the kind that is looked at? Who wants no iWARP does not tell them apart. */
+static bool right_kind(const struct search *s, struct ibv_context *context)
+{
+    return s->want->kind != SWL_PORT_IWARP ||
+           (((struct verbs_head *)context)->device->transport_type == VERBS_IWARP) == s->iwarp;
 }
 
 /* The first usable port of the device; NULL: none. */
@@ -232,7 +248,7 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
                  errno ? strerror(errno) : "no reason given");
         return NULL;
     }
-    for (uint32_t number = 1; number <= PORTS_MAX; number++)
+    for (uint32_t number = 1; number <= PORTS_MAX && right_kind(s, context); number++)
         if (swl_hca_matches(s->want->hca, name, number) && take_port(s, context, number, port))
             return context;
     (void)s->verbs->ibv_close_device(context);
@@ -308,7 +324,7 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
                    struct ibv_context **context_p, struct swl_port *port_p, char *why,
                    size_t why_bytes)
 {
-    const struct search s = {verbs, want, why, why_bytes};
+    struct search s = {verbs, want, why, why_bytes, false};
     struct ibv_context *context = NULL;
     struct swl_port port;
     int n = 0;
@@ -318,6 +334,9 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
     why[0] = '\0';
     if (list && n > 0)
         context = take_nearest(&s, list, (uint32_t)n, &port);
+    s.iwarp = want->kind == SWL_PORT_IWARP;
+    if (s.iwarp && context == NULL && list && n > 0)
+        context = take_nearest(&s, list, (uint32_t)n, &port);
     if (list)
         verbs->ibv_free_device_list(list);
     if (context == NULL) {
@@ -325,7 +344,7 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
             snprintf(s.why, room(&s), "this machine has no RDMA device (/dev/infiniband)");
         else
             snprintf(s.why, room(&s), "none of %d RDMA devices is %s%s%s", n,
-                     want->kind != SWL_PORT_ANY ? "an mlx5 device" : "one",
+                     mlx5_only(want) ? "an mlx5 device" : "one",
                      want->hca && *want->hca ? " that SWIMLANE_IB_HCA allows: " : "",
                      want->hca ? want->hca : "");
         return false;
