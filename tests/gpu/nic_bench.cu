@@ -1,15 +1,14 @@
 // nic_bench.cu: the software NIC on blocks alone: no link model, queues in GPU memory, the peer on
 // another GPU (or on the same one if there is no other). Every byte that must have arrived is compared.
-//   gpu_nic_bench [--quick] [--blocks N]: N NIC blocks instead of 1, 2, 4 and 8
+//   gpu_nic_bench [--quick] [--blocks N]: N NIC blocks instead of 1, 2, 4, 8, and of a thread (0)
 // Tables: GB/s of 7 KiB messages by queue pairs, work requests per second on a shared queue pair,
-// time of a 16-byte put with signal. In brackets: work requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists only
-// here. Exit code 0: all data was right, whatever the speed.
-#include "device.h"
+// time of a 16-byte put with signal, what an entry and a doorbell cost the poster. In brackets: work
+// requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists only here;
+// `on host`: a thread of the host, with queues in pinned memory of the host. Exit code 0: all data was
+// right, whatever the speed.
+#include "tests/gpu/nic_bench.cuh"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
-#include "transport/qp.cuh"
-#include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
 
 #include <cstdio>
@@ -19,176 +18,6 @@
 
 namespace
 {
-
-const uint32_t most_qps = 8, depth = 256, threads = 448, together = 16;
-const uint32_t room_bytes = 200u << 10; /* about what the kernels have */
-const uint64_t signal_bytes = 4096, payload_bytes = 64u << 20;
-const uint64_t second_ns = 1000000000ull;
-
-enum bench_mode { PUTS, SHARED, PING, PONG, SERVE };
-
-/* Words of a rank's device memory that waits and the end of a kernel use; zero at the start. */
-struct bench_state {
-    uint64_t poison, gen, stop, entry[2], result[2];
-    uint32_t claimed, bits, ticket, closing, failed, pad;
-    struct swl_fault_record record;
-};
-
-struct bench_args {
-    struct soft_port *port;
-    struct bench_state *state;
-    const uint32_t *closing; /* of a persistent NIC, else NULL */
-    struct swl_qp *qps;
-    char *window, *far; /* far: address in requests */
-    uint32_t signal_lkey, payload_lkey, signal_rkey, payload_rkey;
-    uint32_t nic_blocks, mode, nqps, messages, bytes, slots;
-    uint32_t together; /* SHARED: entries taken and published at once */
-    uint32_t inlined;  /* PING: the bytes travel in the entry */
-    uint64_t first;    /* value of the signals before */
-};
-
-__device__ void bench_watch(struct swl_watch *w, const struct bench_args *a)
-{
-    struct bench_state *s = a->state;
-
-    *w = {};
-    w->poison = &s->poison;
-    w->gen = 1;
-    w->host_stop = &s->stop;
-    w->claimed = &s->claimed;
-    w->async_bits = &s->bits;
-    w->record = &s->record;
-    w->entry = s->entry;
-    w->started_ns = clock_ns();
-    w->deadline_ns = w->started_ns + 5 * second_ns;
-    w->rank = 1;
-}
-
-/* One lane, one queue pair: messages in chunks of 8 with a signal behind each chunk. */
-__device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
-                           uint32_t q)
-{
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, q, 0};
-    const uint64_t base = signal_bytes + q * (payload_bytes / most_qps);
-
-    for (uint32_t i = 0; i < a->messages; i++) {
-        const uint64_t offset = base + static_cast<uint64_t>(i % a->slots) * a->bytes;
-
-        if (!qp_write(qp, w, at, a->window + offset, a->payload_lkey,
-                      reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey, a->bytes))
-            return false;
-        if (i % 8 != 7 && i + 1 != a->messages)
-            continue;
-        if (!qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far) + 8 * q, a->signal_rkey, 1))
-            return false;
-        qp_ring(qp);
-    }
-    return qp_flush(qp, w, at);
-}
-
-/* Every block posts to queue pair 0 with one lane. */
-__device__ bool bench_shared(const struct bench_args *a, const struct swl_watch *w, uint32_t block)
-{
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, block, 0};
-    const uint64_t offset = signal_bytes + 64ull * block;
-    struct swl_qp *qp = a->qps;
-    uint64_t index;
-
-    for (uint32_t i = 0; i < a->messages; i += a->together) {
-        if (!qp_shared_reserve(qp, w, at, a->together, &index))
-            return false;
-        for (uint32_t k = 0; k < a->together; k++) {
-            struct swl_wqe e;
-
-            swl_wqe_move(
-                &e, index + k, SWL_WQE_WRITE, qp->qpn,
-                {reinterpret_cast<uint64_t>(a->window + offset), a->payload_lkey, a->bytes},
-                {reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey});
-            qp_put(qp, index + k, &e);
-        }
-        if (!qp_shared_commit(qp, w, at, index, a->together))
-            return false;
-        if (i / together != (i + a->together) / together)
-            qp_shared_ring(qp);
-    }
-    return qp_shared_flush(qp, w, at);
-}
-
-/* 16 bytes and a signal there, the same back; result[0]: ns of all rounds. */
-__device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
-                           bool first)
-{
-    const uint32_t words[4] = {1, 2, 3, 4};
-    const struct wait_at at = {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0};
-    const uint64_t *word = reinterpret_cast<const uint64_t *>(a->window);
-    uint64_t begin = 0;
-
-    for (uint32_t i = 0; i < a->messages; i++) {
-        if (i == a->messages / 10)
-            begin = clock_ns();
-        for (const uint64_t want = a->first + i + (first ? 0 : 1);;) {
-            const uint64_t poison =
-                peek_from_peer(w->poison); /* under way together with the word */
-
-            if (read_from_nic(word) >= want)
-                break;
-            if (!wait_again_seen(w, at, want, 0, poison, SWL_PAUSE("bench: signal", 0, 0)))
-                return false;
-        }
-        const uint64_t far = reinterpret_cast<uint64_t>(a->far) + signal_bytes;
-
-        if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), far, a->payload_rkey)
-                         : qp_write(qp, w, at, a->window + signal_bytes, a->payload_lkey, far,
-                                    a->payload_rkey, a->bytes)) ||
-            !qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far), a->signal_rkey, 1))
-            return false;
-        qp_ring(qp);
-    }
-    a->state->result[0] = clock_ns() - begin;
-    begin = clock_ns();
-    if (!qp_flush(qp, w, at))
-        return false;
-    a->state->result[1] = clock_ns() - begin;
-    return true;
-}
-
-extern "C" __global__ void nic_bench_kernel(struct bench_args a)
-{
-    char *shared = static_cast<char *>(block_shared());
-    struct swl_watch *w = reinterpret_cast<struct swl_watch *>(shared);
-    const uint32_t work = static_cast<uint32_t>(block_count()) - a.nic_blocks;
-    const uint32_t block = static_cast<uint32_t>(block_id());
-    const bool leader = threadIdx.x == 0;
-    bool ok = true;
-
-    if (leader)
-        bench_watch(w, &a);
-    block_sync();
-    if (block >= work) {
-        nic_serve(a.port,
-                  {block - work, a.nic_blocks, w, a.closing ? a.closing : &a.state->closing,
-                   &a.state->gen},
-                  {shared + 512, room_bytes});
-        return;
-    }
-    if (!leader)
-        return;
-    if (a.mode == SHARED) {
-        ok = bench_shared(&a, w, block);
-    } else { /* the warp that owns a queue pair has its view at hand */
-        struct swl_qp qp = a.qps[block];
-
-        ok =
-            a.mode == PUTS ? bench_puts(&a, w, &qp, block) : bench_ping(&a, w, &qp, a.mode == PING);
-        a.qps[block] = qp;
-    }
-    if (!ok)
-        a.state->failed = 1;
-    if (add_in_gpu(&a.state->ticket, 1u) == work - 1 && a.nic_blocks)
-        publish_in_gpu(&a.state->closing, 1u);
-}
-
-/* ---- host ---- */
 
 #define CHECK(call)                                                                                \
     do {                                                                                           \
@@ -228,7 +57,7 @@ void open_rank(int r, int device, uint32_t blocks)
     config.max_qps = most_qps;
     config.depth = depth;
     config.timeout_ns = 5 * second_ns;
-    config.soft_executor = SWL_SOFT_BLOCKS;
+    config.soft_executor = blocks ? SWL_SOFT_BLOCKS : SWL_SOFT_THREAD;
     config.gpu_blocks = blocks;
     CHECK(swl_gpu_use(device));
     CHECK(swl_gpu_stream_create(&k->stream));
@@ -428,11 +257,15 @@ double per_doorbell()
     return entries;
 }
 
+const char *place_of(uint32_t blocks, bool alone)
+{
+    return alone ? "persistent" : blocks ? "in call" : "on host";
+}
+
 void puts_table(uint32_t blocks, bool alone, uint32_t messages)
 {
     for (uint32_t bytes : {7168u, 14336u}) {
-        printf("  %-10s %2u NIC blocks, %5u bytes:", alone ? "persistent" : "in call", blocks,
-               bytes);
+        printf("  %-10s %2u NIC blocks, %5u bytes:", place_of(blocks, alone), blocks, bytes);
         for (uint32_t nqps : {1u, 2u, 4u, 8u}) {
             struct bench_args a = args_of(0, PUTS, alone ? 0 : blocks);
             float ms = 0;
@@ -460,7 +293,7 @@ void shared_table(uint32_t blocks, bool alone, uint32_t messages)
 {
     for (uint32_t at_once : {1u, together}) {
         printf("  %-10s %2u NIC blocks, shared queue pair, 64 bytes, %2u at once:",
-               alone ? "persistent" : "in call", blocks, at_once);
+               place_of(blocks, alone), blocks, at_once);
         for (uint32_t posters : {1u, 4u, 8u, 16u}) {
             struct bench_args a = args_of(0, SHARED, alone ? 0 : blocks);
             float ms = 0;
@@ -505,21 +338,35 @@ void ping_table(uint32_t blocks, uint32_t messages, uint64_t *first)
         launch(1, &b, 1);
         s = finish(0);
         (void)finish(1);
-        printf(
-            "  in call    %2u NIC blocks, %4u-byte put%s + signal: %5.2f us one way, the last one "
-            "complete after %5.2f us\n",
-            blocks, bytes ? bytes : 16, bytes ? "" : " (inline)",
-            static_cast<double>(s.result[0]) / 2e3 / (messages - messages / 10),
-            static_cast<double>(s.result[1]) / 1e3);
+        printf("  %-10s %2u NIC blocks, %4u-byte put%s + signal: %5.2f us one way, the last one "
+               "complete after %5.2f us\n",
+               place_of(blocks, false), blocks, bytes ? bytes : 16, bytes ? "" : " (inline)",
+               static_cast<double>(s.result[0]) / 2e3 / (messages - messages / 10),
+               static_cast<double>(s.result[1]) / 1e3);
     }
     *first += messages;
+}
+
+void post_table(uint32_t blocks, uint32_t messages)
+{
+    struct bench_args a = args_of(0, POST, blocks);
+    struct bench_state s;
+
+    a.bytes = 64;
+    a.messages = messages;
+    clear(0);
+    launch(0, &a, 1);
+    s = finish(0);
+    printf("  %-10s %2u NIC blocks, one poster: %5.0f ns an entry, %5.0f ns a doorbell\n",
+           place_of(blocks, false), blocks, static_cast<double>(s.result[0]) / messages,
+           static_cast<double>(s.result[1]) / (messages / (depth / 2)));
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
-    std::vector<uint32_t> sizes = {1, 2, 4, 8};
+    std::vector<uint32_t> sizes = {1, 2, 4, 8, 0};
     uint32_t messages = 4096, rounds = 2000;
     uint64_t first = 0;
     int ngpus = 0;
@@ -538,15 +385,19 @@ int main(int argc, char **argv)
         printf("nic_bench: no GPU on this machine\n");
         return 0;
     }
-    printf("software NIC on blocks of %u threads, GPU 0 to GPU %d\n", threads, ngpus > 1 ? 1 : 0);
+    printf("software NIC (blocks of %u threads, or a thread of the host), GPU 0 to GPU %d\n",
+           threads, ngpus > 1 ? 1 : 0);
     for (uint32_t blocks : sizes) {
         open_rank(0, 0, blocks);
         open_rank(1, ngpus > 1 ? 1 : 0, blocks);
         connect_rank(0);
         connect_rank(1);
-        puts_table(blocks, false, messages);
-        shared_table(blocks, false, messages);
+        const uint32_t some = blocks ? messages : messages / 8 < 64 ? 64 : messages / 8;
+
+        puts_table(blocks, false, some);
+        shared_table(blocks, false, some);
         ping_table(blocks, rounds, &first);
+        post_table(blocks, 4 * depth);
         if (blocks == 4) {
             persistent nic(blocks);
 
