@@ -24,8 +24,8 @@ static const struct swl_roles dispatch_node = {
 static const struct swl_roles combine_nodes = {
     .count = {[SWL_C_REQUEST] = {3, 0},
               [SWL_C_SOURCE_COORD] = {1, 0},
-              [SWL_C_SUM] = {6, 4},
-              [SWL_C_GATEWAY] = {0, 5},
+              [SWL_C_SUM] = {6, 3},
+              [SWL_C_GATEWAY] = {0, 6},
               [SWL_C_GATEWAY_COORD] = {0, 1},
               [SWL_C_SERVE] = {2, 2}},
 };
