@@ -5,6 +5,8 @@ if(SWL_PLACE STREQUAL sim)
                      proxy_test.cc qp_ring_test.cc qp_test.cc rdma_test.cc tcp_test.cc
                      $<TARGET_OBJECTS:swl_transport> $<TARGET_OBJECTS:swl_base>
              LIBS swl_sim LABELS sim TIMEOUT 300)
+    swl_test(oob_test SOURCES oob_test.cc $<TARGET_OBJECTS:swl_transport>
+             $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
     swl_test(select_test SOURCES select_test.cc $<TARGET_OBJECTS:swl_transport>
              $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
     swl_test(verbs_wire_test SOURCES fake_cm.cc fake_verbs.cc verbs_iwarp_test.cc verbs_wire_test.cc

@@ -1,0 +1,331 @@
+// oob_test.cc: the out-of-band channel (transport/oob.c): who connects with whom, what travels, what the end of
+// a process looks like. Over local sockets (ranks of a process) and over TCP.
+#include "sim/simt.h"
+#include "src/base/error.h"
+#include "src/gpu.h"
+#include "transport/oob.h"
+
+#include <gtest/gtest.h>
+
+#include <dirent.h>
+#include <functional>
+#include <signal.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace
+{
+
+const uint64_t ms = 1000000;
+const uint32_t most = 6;
+
+struct Channels {
+    bool tcp = false;
+    uint32_t nranks = 0;
+    struct swl_oob *oob[most] = {};
+    struct swl_oob_address address[most] = {};
+    ncclResult_t connected[most] = {};
+    std::string sentence[most];
+    uint64_t timeout_ns = 2000 * ms;
+};
+
+struct Job {
+    std::function<void(uint32_t)> body;
+    uint32_t rank;
+};
+
+void run_job(void *arg)
+{
+    const Job *job = static_cast<const Job *>(arg);
+
+    job->body(job->rank);
+}
+
+// `body` on a fiber for each rank.
+void on_fibers(uint32_t n, const std::function<void(uint32_t)> &body)
+{
+    std::vector<Job> jobs;
+
+    for (uint32_t r = 0; r < n; r++)
+        jobs.push_back({body, r});
+    for (uint32_t r = 0; r < n; r++)
+        simt_fiber("channel test", static_cast<int>(r), static_cast<int>(r), run_job, &jobs[r]);
+    EXPECT_EQ(simt_run(), 0);
+}
+
+void open_rank(Channels *c, uint32_t rank)
+{
+    swl_oob_config config = {};
+
+    config.rank = rank;
+    config.nranks = c->nranks;
+    config.process = c->tcp ? 100 + rank : 100;
+    config.timeout_ns = c->timeout_ns;
+    config.socket_ifname = "lo";
+    EXPECT_EQ(swl_oob_open(&c->oob[rank], &config, &c->address[rank]), ncclSuccess);
+}
+
+void connect_rank(Channels *c, uint32_t rank, const struct swl_oob_address *all)
+{
+    std::vector<uint32_t> peers;
+
+    for (uint32_t p = 0; p < c->nranks; p++)
+        if (p != rank)
+            peers.push_back(p);
+    c->connected[rank] =
+        swl_oob_connect(c->oob[rank], all, peers.data(), static_cast<uint32_t>(peers.size()));
+    c->sentence[rank] = swl_last_error();
+}
+
+void open_all(Channels *c, uint32_t n, bool tcp)
+{
+    c->nranks = n;
+    c->tcp = tcp;
+    for (uint32_t r = 0; r < n; r++)
+        open_rank(c, r);
+}
+
+void meet(Channels *c, uint32_t n, bool tcp)
+{
+    open_all(c, n, tcp);
+    on_fibers(n, [c](uint32_t r) { connect_rank(c, r, c->address); });
+    for (uint32_t r = 0; r < n; r++)
+        EXPECT_EQ(c->connected[r], ncclSuccess) << c->sentence[r];
+}
+
+void close_all(Channels *c)
+{
+    for (uint32_t r = 0; r < most; r++) {
+        swl_oob_close(c->oob[r]);
+        c->oob[r] = nullptr;
+    }
+}
+
+swl_oob_message message(uint64_t number)
+{
+    swl_oob_message m = {};
+
+    m.kind = SWL_OOB_USER;
+    m.value[0] = number;
+    m.value[SWL_OOB_VALUES - 1] = ~number;
+    m.bytes[SWL_OOB_BYTES - 1] = static_cast<uint8_t>(number);
+    return m;
+}
+
+// TCP delivers a little later: look again for a while.
+bool receive(struct swl_oob *oob, uint32_t *peer_p, swl_oob_message *m)
+{
+    for (int i = 0; i < 2000; i++) {
+        if (swl_oob_receive(oob, peer_p, m))
+            return true;
+        usleep(500);
+    }
+    return false;
+}
+
+int fds()
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+class Oob : public testing::TestWithParam<bool>
+{
+  protected:
+    int before = fds();
+
+    void TearDown() override
+    {
+        EXPECT_EQ(fds(), before) << "descriptors left open";
+    }
+};
+
+TEST_P(Oob, EverybodyHearsEverybodyInOrder)
+{
+    const uint32_t n = 5;
+    const uint64_t count = 12;
+    Channels c;
+
+    meet(&c, n, GetParam());
+    for (uint64_t i = 0; i < count; i++)
+        for (uint32_t r = 0; r < n; r++)
+            for (uint32_t p = 0; p < swl_oob_peers(c.oob[r]); p++) {
+                const swl_oob_message m = message(i);
+
+                EXPECT_TRUE(swl_oob_send(c.oob[r], p, &m));
+            }
+    for (uint32_t r = 0; r < n; r++) {
+        std::vector<uint64_t> next(n, 0);
+
+        for (uint64_t i = 0; i < count * (n - 1); i++) {
+            swl_oob_message m;
+            uint32_t peer;
+
+            ASSERT_TRUE(receive(c.oob[r], &peer, &m));
+            EXPECT_EQ(swl_oob_rank(c.oob[r], peer), m.from);
+            EXPECT_EQ(swl_oob_peer(c.oob[r], m.from), peer);
+            EXPECT_EQ(m.value[0], next[m.from]++);
+            EXPECT_EQ(m.value[SWL_OOB_VALUES - 1], ~m.value[0]);
+            EXPECT_EQ(m.bytes[SWL_OOB_BYTES - 1], static_cast<uint8_t>(m.value[0]));
+        }
+    }
+    close_all(&c);
+}
+
+TEST_P(Oob, WhoDoesNotConnectIsNamed)
+{
+    Channels c;
+
+    c.timeout_ns = 300 * ms;
+    open_all(&c, 3, GetParam());
+    on_fibers(2, [&c](uint32_t r) { connect_rank(&c, r, c.address); });
+    for (uint32_t r = 0; r < 2; r++) {
+        EXPECT_EQ(c.connected[r], ncclSystemError);
+        EXPECT_NE(c.sentence[r].find("rank 2 has not connected within 300 ms"), std::string::npos)
+            << c.sentence[r];
+    }
+    close_all(&c);
+}
+
+TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
+{
+    Channels c;
+    struct swl_oob_address wrong[2];
+
+    c.timeout_ns = 300 * ms;
+    open_all(&c, 2, GetParam());
+    wrong[0] = c.address[0];
+    wrong[1] = c.address[1];
+    wrong[0].bytes[3] ^= 1; // of the secret, which comes first
+    on_fibers(2, [&](uint32_t r) { connect_rank(&c, r, r == 1 ? wrong : c.address); });
+    EXPECT_EQ(c.connected[0], ncclSystemError);
+    EXPECT_NE(c.sentence[0].find("rank 1 has not connected"), std::string::npos) << c.sentence[0];
+    close_all(&c);
+}
+
+TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
+{
+    Channels c;
+    swl_oob_message m;
+    uint32_t peer;
+
+    meet(&c, 2, GetParam());
+    m = message(1);
+    EXPECT_TRUE(swl_oob_send(c.oob[1], 0, &m));
+    swl_oob_close(c.oob[1]);
+    c.oob[1] = nullptr;
+    ASSERT_TRUE(receive(c.oob[0], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_OOB_USER);
+    for (int i = 0; i < 50 && swl_oob_connected(c.oob[0], 0); i++) {
+        EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m));
+        usleep(1000);
+    }
+    EXPECT_FALSE(swl_oob_connected(c.oob[0], 0));
+    EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m));
+    m = message(2);
+    EXPECT_FALSE(swl_oob_send(c.oob[0], 0, &m));
+    close_all(&c);
+}
+
+// What waits for a peer that does not read is bounded, and nothing that was taken is lost.
+TEST_P(Oob, APeerThatDoesNotReadHoldsUpItsSenderOnly)
+{
+    Channels c;
+    uint64_t sent = 0;
+    swl_oob_message m = message(0);
+    uint32_t peer;
+
+    meet(&c, 3, GetParam());
+    while (sent < 200000 && swl_oob_send(c.oob[0], 0, &m))
+        m = message(++sent);
+    EXPECT_GT(sent, 16u);
+    EXPECT_LT(sent, 200000u) << "somebody holds it all";
+    m = message(7);
+    EXPECT_TRUE(swl_oob_send(c.oob[0], 1, &m)); // to rank 2
+    ASSERT_TRUE(receive(c.oob[2], &peer, &m));
+    for (uint64_t i = 0; i < sent; i++) {
+        if (!receive(c.oob[1], &peer, &m))
+            break;
+        ASSERT_EQ(m.value[0], i);
+        (void)swl_oob_receive(c.oob[0], &peer, &m); // which pushes on
+    }
+    EXPECT_EQ(m.value[0], sent - 1);
+    close_all(&c);
+}
+
+// Ranks of a process end together, so only TCP tells of it.
+TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
+{
+    int to_child[2], to_parent[2];
+    Channels c;
+    swl_oob_message m = {};
+    uint32_t peer;
+    pid_t child;
+
+    ASSERT_EQ(pipe(to_child) + pipe(to_parent), 0);
+    c.nranks = 2;
+    c.tcp = true;
+    child = fork();
+    if (child == 0) {
+        open_rank(&c, 1);
+        (void)!write(to_parent[1], &c.address[1], sizeof(c.address[1]));
+        (void)!read(to_child[0], &c.address[0], sizeof(c.address[0]));
+        on_fibers(1, [&c](uint32_t) { connect_rank(&c, 1, c.address); });
+        for (uint64_t i = 0; i < 3; i++) {
+            m = message(i);
+            (void)swl_oob_send(c.oob[1], 0, &m);
+        }
+        kill(getpid(), SIGKILL);
+    }
+    open_rank(&c, 0);
+    EXPECT_EQ(write(to_child[1], &c.address[0], sizeof(c.address[0])),
+              static_cast<ssize_t>(sizeof(c.address[0])));
+    EXPECT_EQ(read(to_parent[0], &c.address[1], sizeof(c.address[1])),
+              static_cast<ssize_t>(sizeof(c.address[1])));
+    on_fibers(1, [&c](uint32_t) { connect_rank(&c, 0, c.address); });
+    EXPECT_EQ(c.connected[0], ncclSuccess) << c.sentence[0];
+    for (uint64_t i = 0; i < 3; i++) {
+        ASSERT_TRUE(receive(c.oob[0], &peer, &m));
+        EXPECT_EQ(m.kind, SWL_OOB_USER);
+        EXPECT_EQ(m.value[0], i);
+    }
+    ASSERT_TRUE(receive(c.oob[0], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_OOB_GONE);
+    EXPECT_EQ(m.from, 1);
+    EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m)) << "once";
+    waitpid(child, nullptr, 0);
+    for (int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]})
+        close(fd);
+    close_all(&c);
+}
+
+TEST_P(Oob, RanksThatCannotListenAreNamed)
+{
+    Channels c;
+    struct swl_oob_address all[3] = {};
+    char why[160];
+
+    open_all(&c, 3, GetParam());
+    EXPECT_TRUE(swl_oob_possible(c.address, 3, why, sizeof(why)));
+    all[0] = c.address[0];
+    all[1] = c.address[1];
+    EXPECT_FALSE(swl_oob_possible(all, 3, why, sizeof(why)));
+    EXPECT_NE(std::string(why).find("rank 2 cannot listen"), std::string::npos) << why;
+    close_all(&c);
+}
+
+std::string wire_name(const testing::TestParamInfo<bool> &tcp)
+{
+    return tcp.param ? "Tcp" : "LocalSockets";
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Oob, testing::Bool(), wire_name);
+
+} // namespace
