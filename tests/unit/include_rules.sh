@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 rules='
 include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
 src/base       ^(src/base/|src/gpu\.h$)
-src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|rdma|select)\.h$)
+src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|oob|rdma|select)\.h$)
 kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
 transport      ^(src/base/|src/gpu\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
 sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
