@@ -2,6 +2,7 @@
 #include "src/fault.h"
 
 #include "src/base/util.h"
+#include "transport/nic.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +40,18 @@ static void seen_text(const struct swl_fault_record *record, char *text, size_t 
         snprintf(text, text_bytes, "%" PRIu64, record->seen & (word ? POSITION_MASK : UINT64_MAX));
 }
 
+/* `seen` is number << 8 | syndrome (qp_fault in transport/qp.cuh). */
+void swl_completion_text(const char *peer, uint64_t expected, uint64_t seen, char *text,
+                         size_t text_bytes)
+{
+    const uint32_t syndrome = (uint32_t)seen & 0xff;
+
+    snprintf(text, text_bytes,
+             "a queue pair to %s ended with an error completion, queue pair 0x%06" PRIx64
+             ", %s (syndrome 0x%02" PRIx32 "), at or after entry %" PRIu64,
+             peer, seen >> 8, swl_syndrome_text(syndrome), syndrome, expected);
+}
+
 /* Who is missing, and what from it. */
 static void fault_what(const struct swl_fault_record *record, uint32_t rank, const char *kind,
                        char *text, size_t text_bytes)
@@ -52,10 +65,7 @@ static void fault_what(const struct swl_fault_record *record, uint32_t rank, con
     if (record->kind == SWL_FAULT_POISON)
         snprintf(text, text_bytes, "another rank gave up before, missing %s", peer);
     else if (record->kind == SWL_FAULT_COMPLETION)
-        snprintf(text, text_bytes,
-                 "a queue pair to %s ended with an error completion, syndrome 0x%02" PRIx64
-                 " at or after entry %" PRIu64 " (in error until the group is destroyed)",
-                 peer, record->seen & 0xff, record->expected);
+        swl_completion_text(peer, record->expected, record->seen, text, text_bytes);
     else
         snprintf(text, text_bytes, "%s%s%s%s%s, expected %" PRIu64 ", seen %s",
                  has_subject(record->kind) ? "" : peer, has_subject(record->kind) ? "" : " ", kind,
@@ -80,7 +90,7 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
     const uint32_t op = record->op <= SWL_OP_COMBINE ? record->op : 0;
     const char *kind = record->kind < SWL_FAULT_KINDS ? kinds[record->kind] : "unknown fault";
     const char *role = record->role < SWL_WARP_ROLE_KINDS ? roles[record->role] : "unknown";
-    char waited[32], limit[32], what[160], entry[96] = "";
+    char waited[32], limit[32], what[240], entry[96] = "";
 
     fault_what(record, rank, kind, what, sizeof(what));
     /* updates have numbers of their own, and no entry */

@@ -4,6 +4,19 @@
 #include "src/base/error.h"
 #include "transport/wqe.h"
 
+const char *swl_syndrome_text(uint32_t syndrome)
+{
+    switch (syndrome) {
+#define SYNDROME_CASE(name, number, text)                                                          \
+    case number:                                                                                   \
+        return text;
+        SWL_SYNDROMES(SYNDROME_CASE)
+#undef SYNDROME_CASE
+    default:
+        return "unknown error";
+    }
+}
+
 const struct swl_nic_ib *swl_nic_ib_of(const struct swl_nic_ib *ib)
 {
     static const struct swl_nic_ib unset = {NULL, -1, -1, -1, 0, 0};

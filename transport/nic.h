@@ -126,6 +126,8 @@ struct swl_nic_ops {
     ncclResult_t (*progress)(struct swl_nic *nic);
 };
 
+/* "remote access error" and the like: enum swl_syndrome in words. */
+const char *swl_syndrome_text(uint32_t syndrome);
 /* For drivers: `ib`, or settings that are all unset. */
 const struct swl_nic_ib *swl_nic_ib_of(const struct swl_nic_ib *ib);
 /* For drivers: numbers that no NIC takes, regions that no NIC registers. */

@@ -5,7 +5,7 @@
  *   qp_shared_…  any number of lanes of one GPU.
  * Posting does not tell the NIC; qp_ring does, once for all entries before it. Only a full queue is
  * rung by the poster itself, as otherwise it could never drain. Every wait is bounded by the watch;
- * false = give up (full queue: SWL_FAULT_QUEUE; error completion: SWL_FAULT_COMPLETION with the
+ * false = give up (full queue: SWL_FAULT_QUEUE; error completion: SWL_FAULT_COMPLETION with number << 8 |
  * syndrome as `seen` and the entry as `expected`).
  *
  * Order: payload stores and entries, order_before_doorbell(scope), record, order_before_doorbell(scope),
@@ -62,11 +62,12 @@ SWL_DEV uint64_t qp_completed(const struct swl_qp *qp, uint64_t done, uint32_t *
     return done;
 }
 
-SWL_DEV void qp_fault(const struct swl_watch *w, struct wait_at at, uint64_t done,
-                      uint32_t syndrome)
+/* For the host: which queue pair, and why (swl_completion_text). */
+SWL_DEV void qp_fault(const struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
+                      uint64_t done, uint32_t syndrome)
 {
     at.kind = SWL_FAULT_COMPLETION;
-    watch_fault(w, at, done, syndrome, SWL_ASYNC_TIMEOUT);
+    watch_fault(w, at, done, static_cast<uint64_t>(qp->qpn) << 8 | syndrome, SWL_ASYNC_TIMEOUT);
 }
 
 SWL_DEV void qp_tell(const struct swl_qp *qp, uint64_t end)
@@ -99,7 +100,7 @@ SWL_DEV bool qp_poll(struct swl_qp *qp, const struct swl_watch *w, struct wait_a
         return true;
     qp->done = qp_completed(qp, qp->done, &syndrome);
     if (syndrome)
-        qp_fault(w, at, qp->done, syndrome);
+        qp_fault(qp, w, at, qp->done, syndrome);
     return syndrome == 0;
 }
 
@@ -208,7 +209,7 @@ SWL_DEV bool qp_shared_poll(struct swl_qp *qp, const struct swl_watch *w, struct
     uint64_t done = qp_completed(qp, seen, &syndrome);
 
     if (syndrome) {
-        qp_fault(w, at, seen, syndrome);
+        qp_fault(qp, w, at, seen, syndrome);
         return false;
     }
     /* If done moved meanwhile, our extension of the 16-bit index may be old: drop it. */

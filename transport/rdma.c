@@ -38,6 +38,7 @@ struct swl_rdma {
     struct swl_rdma_link *links; /* [nlinks] */
     struct rdma_end *ends;       /* [nlinks] */
     struct swl_rdma_view view;
+    uint64_t timeout_ns;
     char name[96];
 };
 
@@ -292,15 +293,15 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     return rc;
 }
 
-static ncclResult_t copy_tables(struct swl_rdma *r, const void *tables, uint64_t timeout_ns)
+static ncclResult_t copy_tables(struct swl_rdma *r, void *device, const void *host, uint64_t bytes)
 {
     cudaStream_t stream;
     ncclResult_t rc;
 
     SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
-    rc = SWL_CUDA(swl_gpu_copy(r->view.qps, tables, swl_rdma_table_bytes(r->nlinks), stream));
+    rc = SWL_CUDA(swl_gpu_copy(device, host, bytes, stream));
     if (rc == ncclSuccess)
-        rc = SWL_CUDA(swl_gpu_stream_wait(stream, timeout_ns));
+        rc = SWL_CUDA(swl_gpu_stream_wait(stream, r->timeout_ns));
     (void)swl_gpu_stream_destroy(stream);
     return rc;
 }
@@ -330,7 +331,7 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
         r->view.qps = c->tables;
         r->view.remotes = (const struct swl_rdma_remote *)(r->view.qps + r->nlinks);
         r->view.nlinks = r->nlinks;
-        rc = copy_tables(r, tables, c->timeout_ns);
+        rc = copy_tables(r, r->view.qps, tables, swl_rdma_table_bytes(r->nlinks));
     }
     free(tables);
     return rc;
@@ -413,6 +414,7 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
     r->rank = config->rank;
     r->nranks = config->nranks;
     r->nlinks = config->nlinks;
+    r->timeout_ns = config->timeout_ns;
     if (config->nlinks > 0)
         memcpy(r->links, config->links, config->nlinks * sizeof(*r->links));
     strcpy(r->name, "none");
@@ -466,19 +468,6 @@ const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma)
     return &rdma->view;
 }
 
-static const char *syndrome_text(uint32_t syndrome)
-{
-    switch (syndrome) {
-#define SYNDROME_CASE(name, number, text)                                                          \
-    case number:                                                                                   \
-        return text;
-        SWL_SYNDROMES(SYNDROME_CASE)
-#undef SYNDROME_CASE
-    default:
-        return "unknown error";
-    }
-}
-
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
 {
     for (uint32_t i = 0; i < rdma->nlinks; i++) {
@@ -492,9 +481,41 @@ ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
                             "rank %u rdma: queue pair 0x%06x to rank %u failed at entry %llu: %s "
                             "(syndrome 0x%02x)",
                             rdma->rank, s.qpn, rdma->links[i].peer, (unsigned long long)s.index,
-                            syndrome_text(s.syndrome), s.syndrome);
+                            swl_syndrome_text(s.syndrome), s.syndrome);
     }
     return ncclSuccess;
+}
+
+static struct swl_nic *link_nic(const struct swl_rdma *rdma, uint32_t link)
+{
+    return rdma->nics[rdma->ends[link].nic].nic;
+}
+
+ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t link,
+                            struct swl_nic_qp_status *status_p)
+{
+    struct swl_nic *nic = link_nic(rdma, link);
+
+    return nic->ops->query(nic, rdma->ends[link].qp, status_p);
+}
+
+ncclResult_t swl_rdma_reset(struct swl_rdma *rdma, uint32_t link, struct swl_nic_address *mine_p)
+{
+    struct swl_nic *nic = link_nic(rdma, link);
+
+    SWL_TRY(nic->ops->reset(nic, rdma->ends[link].qp));
+    return nic->ops->address(nic, rdma->ends[link].qp, mine_p);
+}
+
+ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t link,
+                                const struct swl_nic_address *theirs)
+{
+    struct swl_nic *nic = link_nic(rdma, link);
+    struct swl_qp view;
+
+    SWL_TRY(nic->ops->connect(nic, rdma->ends[link].qp, theirs));
+    SWL_TRY(nic->ops->view(nic, rdma->ends[link].qp, &view));
+    return copy_tables(rdma, rdma->view.qps + link, &view, sizeof(view));
 }
 
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma)

@@ -8,6 +8,7 @@
 #include "src/base/options.h"
 #include "transport/rdma_view.h"
 #include <nccl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +16,9 @@
 extern "C" {
 #endif
 
-struct swl_nic_ib; /* transport/nic.h */
+struct swl_nic_ib;      /* transport/nic.h */
+struct swl_nic_address; /* transport/nic.h */
+struct swl_nic_qp_status;
 
 #define SWL_RDMA_NICS_MAX 8u /* of a rank */
 
@@ -64,8 +67,17 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
 /* Local. NULL is a no-op. No work of the group may be running. */
 ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
 const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
-/* State of the link's queue pair: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
+/* State of the links' queue pairs: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
+
+/* Repair of links, while no kernel of this rank runs; local, the other end does the same (src/mend.h). */
+ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t link,
+                            struct swl_nic_qp_status *status_p);
+/* Nothing of before leaves or arrives any more; *mine_p: where the other end finds it from now on. */
+ncclResult_t swl_rdma_reset(struct swl_rdma *rdma, uint32_t link, struct swl_nic_address *mine_p);
+/* Behind a reset at both ends. Kernels see an empty queue. */
+ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t link,
+                                const struct swl_nic_address *theirs);
 /* Bytes of device memory that the NICs hold. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
 /* "soft", "devx on mlx5_0, mlx5_1", ... or "none" */

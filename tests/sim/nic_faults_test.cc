@@ -86,10 +86,12 @@ void error_at(nic_world &w)
     EXPECT_EQ(w.rank[0].record.valid, 1u);
     EXPECT_EQ(w.rank[0].record.kind, static_cast<uint32_t>(SWL_FAULT_COMPLETION));
     EXPECT_EQ(w.rank[0].record.peer, 1u);
-    EXPECT_TRUE(w.rank[0].record.seen ==
-                    (nth % 2 ? SWL_SYNDROME_REMOTE_ACCESS : SWL_SYNDROME_RETRY) ||
-                w.rank[0].record.seen == SWL_SYNDROME_FLUSHED)
-        << w.rank[0].record.seen;
+    const uint64_t syndrome = w.rank[0].record.seen & 0xff;
+
+    EXPECT_TRUE(syndrome == (nth % 2 ? SWL_SYNDROME_REMOTE_ACCESS : SWL_SYNDROME_RETRY) ||
+                syndrome == SWL_SYNDROME_FLUSHED)
+        << syndrome;
+    EXPECT_EQ(w.rank[0].record.seen >> 8, nic_status(w.rank[0]).qpn);
     EXPECT_EQ(nic_status(w.rank[0]).index, nth);
     EXPECT_EQ(nic_status(w.rank[0]).syndrome,
               static_cast<uint32_t>(nth % 2 ? SWL_SYNDROME_REMOTE_ACCESS : SWL_SYNDROME_RETRY));
@@ -203,7 +205,7 @@ void restarted(nic_world &w)
     EXPECT_EQ(ended_well, 0u);
     EXPECT_EQ(*w.rank[1].word(0), 5u);
     EXPECT_EQ(w.rank[0].record.kind, static_cast<uint32_t>(SWL_FAULT_COMPLETION));
-    EXPECT_EQ(w.rank[0].record.seen, static_cast<uint64_t>(SWL_SYNDROME_FLUSHED));
+    EXPECT_EQ(w.rank[0].record.seen & 0xff, static_cast<uint64_t>(SWL_SYNDROME_FLUSHED));
     EXPECT_EQ(nic_status(w.rank[0]).state, SWL_NIC_QP_ERROR);
     for (nic_rank &k : w.rank)
         ASSERT_EQ(k.nic->ops->reset(k.nic, 0), ncclSuccess) << swl_last_error();

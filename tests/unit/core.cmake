@@ -8,6 +8,6 @@ if(SWL_PLACE STREQUAL sim)
     swl_test(alarm_test SOURCES alarm_test.cc ${core}/alarm.c ${core}/topology.c
              LIBS swl_base swl_sim LABELS unit)
     swl_test(mend_test SOURCES mend_test.cc ${core}/mend.c LIBS swl_base swl_sim LABELS unit)
-    swl_test(fault_test SOURCES fault_test.cc ${core}/fault.c ${core}/base/util.c LIBS swl_place
-             LABELS unit)
+    swl_test(fault_test SOURCES fault_test.cc ${core}/fault.c
+             ${PROJECT_SOURCE_DIR}/transport/nic.c LIBS swl_base swl_sim LABELS unit)
 endif()

@@ -128,11 +128,11 @@ TEST(FaultText, ErrorCompletionsNameQueuePairAndSyndrome)
     swl_fault_record r = sample();
 
     r.kind = SWL_FAULT_COMPLETION;
-    r.seen = 0x13;
-    EXPECT_NE(
-        text_of(r).find("a queue pair to rank 2 ended with an error completion, syndrome 0x13 at "
-                        "or after entry 40"),
-        std::string::npos)
+    r.seen = 0x80102a13;
+    EXPECT_NE(text_of(r).find("a queue pair to rank 2 ended with an error completion, queue pair "
+                              "0x80102a, remote access error (syndrome 0x13), at or after entry "
+                              "40"),
+              std::string::npos)
         << text_of(r);
 }
 
