@@ -50,17 +50,26 @@ ncclResult_t swl_alarm_close(struct swl_alarm *alarm)
     return SWL_CUDA(swl_gpu_page_close(&alarm->page));
 }
 
+void swl_alarm_hear(struct swl_alarm *alarm, uint64_t word)
+{
+    if (swl_poison_gen(word) > swl_poison_gen(alarm->heard))
+        alarm->heard = word;
+}
+
+uint64_t swl_alarm_own(const struct swl_alarm *alarm)
+{
+    /* pairs with the release of tell_everybody in kernels/call.cuh: of a failure of this rank's own the
+     * record is complete */
+    return alarm->own ? __atomic_load_n(alarm->own, __ATOMIC_ACQUIRE) : 0;
+}
+
 static void listen(struct swl_alarm *alarm)
 {
     const uint64_t *words = alarm->page.ptr;
 
-    for (uint32_t i = 0; i < alarm->nwords; i++) {
+    for (uint32_t i = 0; i < alarm->nwords; i++)
         /* pairs with the release of tell_everybody in kernels/call.cuh; nothing else is read */
-        const uint64_t word = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
-
-        if (swl_poison_gen(word) > swl_poison_gen(alarm->heard))
-            alarm->heard = word;
-    }
+        swl_alarm_hear(alarm, __atomic_load_n(&words[i], __ATOMIC_ACQUIRE));
 }
 
 /* Behind the first kernel after ErrorClear the generation of the kernels decides. Before it only what

@@ -37,6 +37,10 @@ ncclResult_t swl_alarm_join(struct swl_alarm *alarm, const struct swl_topology *
                             uint32_t rank, const struct swl_gpu_share *shares);
 ncclResult_t swl_alarm_close(struct swl_alarm *alarm);
 
+/* The same word, heard on another way. */
+void swl_alarm_hear(struct swl_alarm *alarm, uint64_t word);
+/* What this rank's own word says. */
+uint64_t swl_alarm_own(const struct swl_alarm *alarm);
 /* Is a call given up that nobody has cleared here? `clears` is the number of ErrorClear calls,
  * `settled` the word of swl_settled_word that the last kernel behind one of them has left. */
 bool swl_alarm_rings(struct swl_alarm *alarm, uint64_t clears, uint64_t settled);

@@ -3,8 +3,10 @@
 
 #include "src/base/error.h"
 #include "src/base/util.h"
+#include "src/peers.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define POLL_NS UINT64_C(50000)
@@ -73,31 +75,42 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
                     ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 }
 
+/* The exchange has not ended in time. */
+static ncclResult_t not_finished(struct swl_bootstrap *boot)
+{
+    const uint32_t missing = boot->peers ? swl_peers_missing(boot->peers) : UINT32_MAX;
+    char time[32], who[32] = "a rank";
+
+    boot->stuck = true;
+    if (missing != UINT32_MAX)
+        snprintf(who, sizeof(who), "rank %" PRIu32, missing);
+    swl_time_text(boot->timeout_ns, time, sizeof(time));
+    return swl_fail(ncclSystemError,
+                    "an exchange among %" PRIu32
+                    " ranks (%s) has not finished after %s; %s did not take part",
+                    boot->nranks, phase_of(boot), time, who);
+}
+
 /* One piece of every rank's bytes. */
 static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, size_t bytes)
 {
     char *own = boot->device ? boot->device : boot->host, *all = own + boot->piece_bytes;
     ncclResult_t rc;
     cudaError_t error;
-    char time[32];
 
     memcpy(boot->host, mine, bytes);
     if (boot->device)
         SWL_TRY(SWL_CUDA(swl_gpu_copy(own, boot->host, bytes, boot->stream)));
     rc = ncclAllGather(own, all, bytes, ncclUint8, boot->comm, boot->stream);
     SWL_TRY(nccl_done(boot, rc, "ncclAllGather"));
+    if (boot->peers)
+        swl_peers_stage(boot->peers);
     if (boot->device)
         SWL_TRY(SWL_CUDA(
             swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
     error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);
-    if (error == cudaErrorNotReady) {
-        boot->stuck = true;
-        swl_time_text(boot->timeout_ns, time, sizeof(time));
-        return swl_fail(ncclSystemError,
-                        "an exchange among %" PRIu32
-                        " ranks (%s) has not finished after %s; a rank did not take part",
-                        boot->nranks, phase_of(boot), time);
-    }
+    if (error == cudaErrorNotReady)
+        return not_finished(boot);
     SWL_TRY(SWL_CUDA(error));
     /* one that failed, as a peer has left, ends as well, and with bytes of nobody */
     if (ncclCommGetAsyncError(boot->comm, &rc) != ncclSuccess)

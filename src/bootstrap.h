@@ -20,6 +20,8 @@
 extern "C" {
 #endif
 
+struct swl_peers; /* src/peers.h */
+
 struct swl_bootstrap {
     ncclComm_t comm;
     uint32_t nranks, rank;
@@ -31,6 +33,7 @@ struct swl_bootstrap {
                             that got none can say so */
     size_t piece_bytes;
     bool stuck;
+    struct swl_peers *peers; /* hears who takes part, says who does not; NULL: nobody knows */
     const char *phase; /* what the exchanges from here on are for, for sentences; NULL: not said */
 };
 

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/mend.h"
 #include "transport/rdma.h"
 
 #include <stdlib.h>
@@ -52,6 +53,7 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
     bool capturing = false;
 
     SWL_TRY(swl_async_gate(group));
+    SWL_TRY(swl_group_mend(group, stream));
     SWL_TRY(swl_group_enter(group, stream, &capturing));
     SWL_TRY(SWL_CUDA(swl_gpu_launch(kernel, &grid, args, stream)));
     return swl_group_leave(group, stream, capturing);
@@ -185,6 +187,8 @@ ncclResult_t swl_group_release(struct ncclEpGroup *group)
     const bool hangs = group->boot.stuck || group->running;
     ncclResult_t rc = hangs ? abandon_device(group) : release_device(group);
 
+    swl_peers_close(&group->peers);
+    swl_mend_close(group->links.mend);
     if (group->info.lock)
         swl_gpu_mutex_destroy(group->info.lock);
     swl_topology_free(&group->topology);

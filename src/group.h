@@ -10,6 +10,8 @@
 #include "src/bootstrap.h"
 #include "src/device_memory.h"
 #include "src/internal.h"
+#include "src/links.h"
+#include "src/peers.h"
 #include "src/plan.h"
 #include "src/tables.h"
 #include "src/topology.h"
@@ -25,6 +27,7 @@ extern "C" {
 struct swl_nic_ib;      /* transport/nic.h */
 struct swl_select_fact; /* transport/select.h */
 struct swl_rdma;
+struct swl_rdma_link; /* transport/rdma.h */
 
 #define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
 
@@ -77,6 +80,8 @@ struct ncclEpGroup {
     struct swl_plan plan;
     struct swl_window_map window;
     struct swl_alarm alarm;
+    struct swl_peers peers;
+    struct swl_links links;
     struct swl_tables tables;
     uint32_t network; /* enum swl_transport_bit of the NIC driver; 0 = one node */
     struct swl_rdma *rdma;
@@ -88,9 +93,11 @@ struct ncclEpGroup {
     uint64_t next_offset;
     struct swl_pool pool;
     struct ncclEpHandle *handles;
-    cudaEvent_t last; /* behind the last operation outside captures */
-    bool enqueued;    /* `last` has been recorded */
-    bool running;     /* kernels did not end within the limit of destruction */
+    cudaEvent_t last;      /* behind the last operation outside captures */
+    bool enqueued;         /* `last` has been recorded */
+    uint64_t looked_ns;    /* when this host last asked the others for news */
+    uint32_t gone_cleared; /* ranks that had gone at the last ErrorClear */
+    bool running;          /* kernels did not end within the limit of destruction */
 };
 
 struct ncclEpHandle {
@@ -115,6 +122,22 @@ void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_f
 /* group->network from the facts of all ranks; the same outcome everywhere. */
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
                                       const struct swl_select_fact *facts);
+
+/* The ranks that the hosts of a rank are connected with: those of its node and those at the other ends of
+ * its links. Ends agreed; so_far: how this rank comes to it (src/links.c). */
+ncclResult_t swl_group_meet(struct ncclEpGroup *group, ncclResult_t so_far);
+/* All links of this rank; swl_group_nlinks of them. */
+uint32_t swl_group_nlinks(const struct ncclEpGroup *group);
+void swl_group_fill_links(const struct ncclEpGroup *group, struct swl_rdma_link *links);
+/* Behind an ErrorClear, before the next call: queue pairs in error are connected anew, together with the
+ * ranks at their other ends. Waits for these, at most the time limit. */
+ncclResult_t swl_group_mend(struct ncclEpGroup *group, cudaStream_t stream);
+/* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for, and the other
+ * ranks hear of them. Once for each generation, unless `again`: what was still under way then may have failed
+ * since. Does nothing while work of this rank runs. */
+ncclResult_t swl_group_look_at_links(struct ncclEpGroup *group, uint64_t gen, bool again);
+/* ErrorClear in a failed state of this generation: the next call looks at the links again. */
+void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
 
 /* Free whatever the group holds; local. The first failure is returned. */
 ncclResult_t swl_group_release(struct ncclEpGroup *group);

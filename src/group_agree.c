@@ -43,6 +43,7 @@ struct hello {
     uint64_t node_key, node_given;
     struct swl_rank_facts facts;
     struct swl_select_fact network;
+    struct swl_oob_address channel;
 };
 
 /* An SM cap from the environment; 0 if unset or above the device's number. */
@@ -100,7 +101,7 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     return read_block_threads(&facts->block_threads);
 }
 
-static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
+static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
                                const struct swl_group_config *c)
 {
     const uint64_t agreed[] = {
@@ -133,7 +134,9 @@ static ncclResult_t make_hello(struct hello *hello, const struct ncclEpGroup *g,
     if (g->options.transports && !(g->options.transports & SWL_TRANSPORT_PEER))
         hello->node_key = g->info.rank;
     swl_group_ask_networks(g, &hello->network);
-    return read_device(hello, g, c);
+    SWL_TRY(read_device(hello, g, c));
+    return swl_peers_open(&g->peers, hello->facts.process, g->options.socket_ifname,
+                          &hello->channel);
 }
 
 /* ---- agreement ---- */
@@ -231,6 +234,22 @@ static ncclResult_t plan_group(struct ncclEpGroup *g, const struct hello *all)
     return rc;
 }
 
+static ncclResult_t know_peers(struct ncclEpGroup *g, const struct hello *all)
+{
+    struct swl_oob_address *channels = calloc(g->info.nranks, sizeof(*channels));
+    ncclResult_t rc;
+
+    for (uint32_t r = 0; channels && r < g->info.nranks; r++)
+        channels[r] = all[r].channel;
+    if (channels)
+        rc = swl_peers_know(&g->peers, channels);
+    else
+        rc = swl_fail(ncclSystemError, "no host memory for the addresses of %" PRIu32 " ranks",
+                      g->info.nranks);
+    free(channels);
+    return rc;
+}
+
 ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p)
 {
@@ -253,6 +272,8 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
     if (rc == ncclSuccess)
         rc = compare_hellos(all, g->info.nranks);
     *agreed_p = rc == ncclSuccess;
+    if (rc == ncclSuccess)
+        rc = know_peers(g, all);
     if (rc == ncclSuccess)
         rc = plan_group(g, all);
     free(all);

@@ -113,35 +113,11 @@ static ncclResult_t share_window(struct ncclEpGroup *g, ncclResult_t so_far)
     return rc;
 }
 
-/* Ring x = n * P + p toward remote node n, then ring y = j * P + p from served source j; both ends
- * name a link by its source and p. */
-static void fill_links(const struct ncclEpGroup *g, struct swl_rdma_link *links)
-{
-    const struct swl_shape *s = &g->plan.shape;
-    const struct swl_topology *t = &g->topology;
-    uint32_t n = 0;
-
-    for (uint32_t m = 0; m < s->nnodes; m++) {
-        for (uint32_t p = 0; m != s->node && p < s->nrings; p++)
-            links[n++] = (struct swl_rdma_link){
-                .peer = swl_topology_gateway(t, s->rank, m),
-                .key = (uint64_t)s->rank << 32 | p,
-            };
-    }
-    for (uint32_t r = 0; r < s->nranks; r++) {
-        const bool served =
-            t->rank_node[r] != s->node && swl_topology_gateway(t, r, s->node) == s->rank;
-
-        for (uint32_t p = 0; served && p < s->nrings; p++)
-            links[n++] = (struct swl_rdma_link){.peer = r, .key = (uint64_t)r << 32 | p};
-    }
-}
-
 /* Collective if there are several nodes. */
 static ncclResult_t connect_nodes(struct ncclEpGroup *g)
 {
     const struct swl_shape *s = &g->plan.shape;
-    const uint32_t nlinks = (swl_remote_nodes(s) + s->nserved) * s->nrings;
+    const uint32_t nlinks = swl_group_nlinks(g);
     struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
     void *tables = NULL;
     const struct swl_nic_ib ib = swl_group_ib(&g->options);
@@ -179,7 +155,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     g->link_tables = tables;
     rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
     if (rc == ncclSuccess && links) {
-        fill_links(g, links);
+        swl_group_fill_links(g, links);
         config.tables = tables;
         g->boot.phase = "connecting";
         rc = swl_rdma_create(&g->rdma, &config);
@@ -222,7 +198,7 @@ static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *
 
     if (!agreed)
         return rc;
-    SWL_TRY(share_window(g, rc));
+    SWL_TRY(share_window(g, swl_group_meet(g, rc)));
     if (g->topology.nnodes > 1)
         rc = connect_nodes(g);
     if (rc == ncclSuccess)
@@ -239,6 +215,10 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     g->boot.nranks = g->info.nranks;
     g->boot.rank = g->info.rank;
     g->boot.timeout_ns = g->timeout_ns;
+    g->boot.peers = &g->peers;
+    g->peers.rank = g->info.rank;
+    g->peers.nranks = g->info.nranks;
+    g->peers.timeout_ns = g->timeout_ns;
     g->boot.memory = g->tables.memory = &g->memory;
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));

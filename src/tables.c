@@ -108,6 +108,37 @@ static struct swl_positions positions_at(char *out, char *in, const struct swl_s
     };
 }
 
+void swl_tables_link_words(const struct swl_plan *plan, uint32_t link, uint64_t at[SWL_LINK_WORDS])
+{
+    const struct swl_window *w = &plan->at;
+    const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
+    const uint64_t source[] = {w->send_credit, w->request_credit, w->partial_tail, w->back_mark};
+    const uint64_t gateway[] = {w->recv_tail, w->request_tail, w->partial_credit, w->forth_mark};
+
+    for (uint32_t i = 0; i < SWL_LINK_WORDS; i++)
+        at[i] = link < out ? source[i] + 8ull * link : gateway[i] + 8ull * (link - out);
+}
+
+void swl_tables_link_counts(const struct swl_tables *tables, const struct swl_plan *plan,
+                            uint32_t link, uint64_t *counts[SWL_LINK_WORDS][2])
+{
+    const struct layout l = layout_of(plan);
+    const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
+    const bool source = link < out;
+    const uint32_t i = source ? link : link - out;
+    char *d = tables->device;
+
+    for (uint32_t next = 0; next < 2; next++) {
+        const struct swl_positions p = positions_at(
+            d + (next ? l.out_next : l.out_now), d + (next ? l.in_next : l.in_now), &plan->shape);
+
+        counts[0][next] = (source ? p.sent : p.recv_credited) + i;
+        counts[1][next] = (source ? p.request_sent : p.request_credited) + i;
+        counts[2][next] = (source ? p.partial_credited : p.partial_sent) + i;
+        counts[3][next] = (uint64_t *)(void *)(d + (source ? l.forth_sent : l.back_sent)) + i;
+    }
+}
+
 /* struct swl_device_group with addresses of the device. */
 static void fill_group(struct swl_device_group *g, char *d, const struct layout *l,
                        const struct swl_tables_config *c)

@@ -50,6 +50,17 @@ struct swl_tables {
     char **shared;    /* device address of [SWL_MEMORIES][nlocal] */
 };
 
+/* The four words of a link, in one order at both ends: dispatch ring, request ring, partial sums, marks. */
+#define SWL_LINK_WORDS 4u
+
+/* Offsets in the own window of the words that the peer adds to through link `link` (numbers of
+ * swl_rdma_view). */
+void swl_tables_link_words(const struct swl_plan *plan, uint32_t link, uint64_t at[SWL_LINK_WORDS]);
+/* Device addresses of what this rank counts as added to the peer's words: [0] as of now, [1] for the next
+ * kernel. */
+void swl_tables_link_counts(const struct swl_tables *tables, const struct swl_plan *plan,
+                            uint32_t link, uint64_t *counts[SWL_LINK_WORDS][2]);
+
 struct swl_tables_config {
     const struct swl_plan *plan;
     const struct swl_topology *topology;

@@ -262,25 +262,6 @@ struct FailingRank : GroupStep {
     }
 };
 
-// A queue pair is in error for good: each attempt ends in time and says so. A step that reports no
-// error is exact.
-inline void expect_lost(FailingRank &r)
-{
-    for (int round = 0; round < 3; round++) {
-        uint64_t began;
-
-        r.clear();
-        began = swl_gpu_now_ns();
-        r.change_routing();
-        r.step_or_refusal();
-        r.sync();
-        EXPECT_LE(swl_gpu_now_ns() - began, failure_most_ns);
-        expect_comm_works(r.self);
-        r.expect_told(ERROR_ENTRY);
-        r.expect_refusal();
-    }
-}
-
 inline void expect_blame(const FailingRank &r, failure how)
 {
     const std::string victim = "rank " + std::to_string(r.victim);

@@ -62,12 +62,12 @@ struct Draw {
 // Three failures, each recovered from; a recovery may fail on the way.
 bool recover_thrice(unsigned seed)
 {
-    const failure kinds[] = {NEVER, LATE, DEAD_DOORBELL, STALLED_LINK};
+    const failure kinds[] = {NEVER, LATE, DEAD_DOORBELL, STALLED_LINK, ERROR_ENTRY, DEAD_NIC};
     Draw d(seed, false);
     std::vector<std::pair<failure, int>> list;
 
     for (int i = 0; i < 3; i++) {
-        list.emplace_back(kinds[d.pick(d.nodes.size() > 1 ? 4 : 2)], (int)d.pick(3));
+        list.emplace_back(kinds[d.pick(d.nodes.size() > 1 ? 6 : 2)], (int)d.pick(3));
         d.trace +=
             std::string(" ") + failure_name(list[i].first) + "In" + call_name(list[i].second);
     }
@@ -88,7 +88,7 @@ bool recover_thrice(unsigned seed)
             r.expect_refusal();
             if (too_soon && how == DEAD_DOORBELL)
                 r.fail_recovery(how);
-            r.end_fault();
+            r.end_fault(how);
             r.clear();
             r.exact_steps(2);
         }
@@ -103,7 +103,8 @@ bool names_queue_pair()
     return std::string(swimlaneLastError()).find("queue pair") != std::string::npos;
 }
 
-// One entry somewhere fails, for one of several reasons. Steps before it are exact.
+// One entry somewhere fails, for one of several reasons. Steps before it are exact, and so are those after
+// the queue pair has been connected anew.
 bool lose_an_entry(unsigned seed)
 {
     const char *const syndromes[] = {"access", "retry", "remote", "length", "operation", "flushed"};
@@ -147,8 +148,9 @@ bool lose_an_entry(unsigned seed)
             r.expect_exact();
         }
         if (r.bits()) {
-            expect_lost(r);
-            named += names_queue_pair(); /* whoever came through sees the completion now */
+            r.end_fault();
+            r.clear();
+            r.exact_steps(3);
         }
     });
     EXPECT_TRUE(failed == 0 || failed == d.nranks) << d.trace << ": " << failed;

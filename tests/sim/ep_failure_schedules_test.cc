@@ -14,7 +14,7 @@ TEST(EpFailures, ManySchedules)
     config.preempt_per_1000 = 50;
     simt_config_set(&config);
     for (uint64_t seed = 0; seed <= 5; seed++)
-        for (failure how : {DEAD_DOORBELL, STALLED_LINK, LATE, NEVER}) {
+        for (failure how : {DEAD_DOORBELL, STALLED_LINK, ERROR_ENTRY, DEAD_NIC, LATE, NEVER}) {
             const std::vector<int> nodes =
                 seed % 2 ? std::vector<int>{2, 1} : std::vector<int>{1, 2};
             const int call = (int)(seed + (uint64_t)how) % 3;
