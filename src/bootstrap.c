@@ -82,6 +82,11 @@ static ncclResult_t not_finished(struct swl_bootstrap *boot)
     char time[32], who[32] = "a rank";
 
     boot->stuck = true;
+    if (boot->peers && boot->peers->ngone > 0)
+        return swl_fail(ncclSystemError,
+                        "an exchange among %" PRIu32 " ranks (%s) cannot end: rank %" PRIu32
+                        " is gone, its process has ended",
+                        boot->nranks, phase_of(boot), boot->peers->first_gone);
     if (missing != UINT32_MAX)
         snprintf(who, sizeof(who), "rank %" PRIu32, missing);
     swl_time_text(boot->timeout_ns, time, sizeof(time));
@@ -89,6 +94,21 @@ static ncclResult_t not_finished(struct swl_bootstrap *boot)
                     "an exchange among %" PRIu32
                     " ranks (%s) has not finished after %s; %s did not take part",
                     boot->nranks, phase_of(boot), time, who);
+}
+
+/* cudaErrorNotReady: the limit has passed, or a rank is gone and it will never be. */
+static cudaError_t wait_stream(struct swl_bootstrap *boot)
+{
+    const uint64_t slice = boot->timeout_ns / 64 + 1, end = swl_gpu_now_ns() + boot->timeout_ns;
+    cudaError_t error;
+
+    do {
+        error = swl_gpu_stream_wait(boot->stream, slice);
+        if (boot->peers)
+            swl_peers_look(boot->peers);
+    } while (error == cudaErrorNotReady && swl_gpu_now_ns() < end &&
+             !(boot->peers && boot->peers->ngone > 0));
+    return error;
 }
 
 /* One piece of every rank's bytes. */
@@ -108,7 +128,7 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     if (boot->device)
         SWL_TRY(SWL_CUDA(
             swl_gpu_copy(boot->host + boot->piece_bytes, all, bytes * boot->nranks, boot->stream)));
-    error = swl_gpu_stream_wait(boot->stream, boot->timeout_ns);
+    error = wait_stream(boot);
     if (error == cudaErrorNotReady)
         return not_finished(boot);
     SWL_TRY(SWL_CUDA(error));

@@ -228,6 +228,18 @@ static void orphan_handles(struct ncclEpGroup *group)
     group->handles = NULL;
 }
 
+/* All ranks are as far as this one. Where one is gone, the communicator serves for nothing any more, and
+ * those that are left and reach each other's memory meet on their own. */
+static ncclResult_t end_together(struct ncclEpGroup *group, ncclResult_t mine, const char *doing)
+{
+    swl_peers_look(&group->peers);
+    if (group->peers.ngone == 0)
+        return swl_bootstrap_agree(&group->boot, mine, doing);
+    if (!swl_peers_meet(&group->peers))
+        swl_log(SWL_LEVEL_WARN, "group: not all ranks that are left came to %s", doing);
+    return mine;
+}
+
 ncclResult_t swl_group_destroy(struct ncclEpGroup *group)
 {
     int nranks = 0;
@@ -237,13 +249,13 @@ ncclResult_t swl_group_destroy(struct ncclEpGroup *group)
     orphan_handles(group);
     /* First all ranks have stopped, then all NICs: nobody writes into memory that a rank frees. */
     if (comm == ncclSuccess)
-        comm = swl_bootstrap_agree(&group->boot, rc, "ending its work");
+        comm = end_together(group, rc, "ending its work");
     if (!group->running && !group->boot.stuck) {
         keep(&rc, swl_rdma_destroy(group->rdma));
         group->rdma = NULL;
     }
     if (comm == ncclSuccess)
-        comm = swl_bootstrap_agree(&group->boot, rc, "closing its network");
+        comm = end_together(group, rc, "closing its network");
     keep(&rc, comm);
     keep(&rc, swl_group_release(group));
     return rc == ncclInvalidUsage ? ncclInternalError : rc; /* InvalidUsage: still there */

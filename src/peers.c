@@ -226,12 +226,28 @@ void swl_peers_stage(struct swl_peers *p)
         tell_all(p, UINT32_MAX, &message);
 }
 
-static uint32_t missing_peer(const struct swl_peers *p)
+/* `left`: also of those that are not connected any more. */
+static uint32_t missing_peer(const struct swl_peers *p, bool left)
 {
     for (uint32_t i = 0; i < swl_oob_peers(p->oob); i++)
-        if (p->stages[i] < p->stage)
+        if (p->stages[i] < p->stage && (left || swl_oob_connected(p->oob, i)))
             return swl_oob_rank(p->oob, i);
     return UINT32_MAX;
+}
+
+bool swl_peers_meet(struct swl_peers *p)
+{
+    const uint64_t end = swl_gpu_now_ns() + p->timeout_ns;
+
+    swl_peers_stage(p);
+    for (;;) {
+        swl_peers_look(p);
+        if (!p->connected || missing_peer(p, false) == UINT32_MAX)
+            return true;
+        if (swl_gpu_now_ns() >= end)
+            return false;
+        swl_gpu_sleep_ns(POLL_NS);
+    }
 }
 
 uint32_t swl_peers_missing(struct swl_peers *p)
@@ -242,8 +258,8 @@ uint32_t swl_peers_missing(struct swl_peers *p)
     if (!p->connected)
         return UINT32_MAX;
     swl_peers_look(p);
-    if (missing_peer(p) != UINT32_MAX) {
-        p->missing = missing_peer(p);
+    if (missing_peer(p, true) != UINT32_MAX) {
+        p->missing = missing_peer(p, true);
         message.value[0] = p->missing;
         tell_all(p, UINT32_MAX, &message);
     }

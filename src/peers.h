@@ -4,7 +4,7 @@
  * Layer: src/, below bootstrap, async and group. Owns the channel and its tables, for the life of the
  * group. A rank is connected with the ranks of its node and with those at the other ends of its queue
  * pairs, and passes news on to them; so news reach every rank, and everybody holds little. Nothing here
- * waits but swl_peers_connect and swl_peers_missing, which are bounded. Without a channel (ranks that
+ * waits but swl_peers_connect, swl_peers_missing and swl_peers_meet, which are bounded. Without a channel (ranks that
  * cannot listen) all of it does nothing. */
 #ifndef SWL_PEERS_H
 #define SWL_PEERS_H
@@ -76,6 +76,9 @@ void swl_peers_stage(struct swl_peers *peers);
 /* The exchange has not ended in time: a rank that takes no part in it, or UINT32_MAX. May wait for a
  * sixteenth of the limit. */
 uint32_t swl_peers_missing(struct swl_peers *peers);
+/* In place of an exchange when a rank is gone: until all that are left of those this rank is connected with
+ * are as far, or the limit has passed; false then. */
+bool swl_peers_meet(struct swl_peers *peers);
 
 #ifdef __cplusplus
 }
