@@ -10,7 +10,6 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,12 +261,12 @@ static bool flush(struct tcp_wire *w, struct tcp_pair *p)
         const ssize_t n =
             send(p->fd, p->out + p->out_begin, p->out_end - p->out_begin, MSG_NOSIGNAL);
 
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        if (n < 0 && swl_tcp_later())
             break;
         if (n < 0 && !p->bound)
             break; /* whoever connects it will receive the reason */
         if (n < 0) {
-            swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(errno));
+            swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(swl_tcp_error()));
             return true;
         }
         p->out_begin += (size_t)n;

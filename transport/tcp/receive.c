@@ -1,7 +1,6 @@
 /* receive.c: a queue pair of the TCP wire: what it receives. Layer: transport/tcp. */
 #include "transport/tcp/tcp.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -224,12 +223,12 @@ bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p)
     while (p->state == TCP_CONNECTED && p->bound && !p->shut) {
         const ssize_t n = recv(p->fd, p->in + p->in_bytes, TCP_IN_BYTES - p->in_bytes, 0);
 
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        if (n < 0 && swl_tcp_later())
             break;
         moved = true;
         if (n <= 0) {
             ended(w, p,
-                  n < 0         ? strerror(errno)
+                  n < 0         ? strerror(swl_tcp_error())
                   : p->in_bytes ? "it was closed inside a frame"
                                 : "it was closed by the other end");
             break;

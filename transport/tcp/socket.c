@@ -12,6 +12,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A fiber of the emulator reads the word of the thread that runs it, which to TSan is another one. */
+__attribute__((no_sanitize("thread"))) int swl_tcp_error(void)
+{
+    return errno;
+}
+
+bool swl_tcp_later(void)
+{
+    const int error = swl_tcp_error();
+
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
 static bool fail(struct tcp_why *why, const char *what, const char *where, int error)
 {
     snprintf(why->text, sizeof(why->text), "%s %s: %s", what, where, strerror(error));
@@ -73,7 +86,7 @@ bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why 
     bool found;
 
     if (getifaddrs(&all) != 0)
-        return fail(why, "cannot list", "the network interfaces", errno);
+        return fail(why, "cannot list", "the network interfaces", swl_tcp_error());
     found = find(all, AF_INET, list, false, place_p) || find(all, AF_INET6, list, false, place_p);
     if (!found && !named)
         found = find(all, AF_INET, list, true, place_p);
@@ -117,7 +130,7 @@ int swl_tcp_listen(struct tcp_place *place, struct tcp_why *why)
     swl_tcp_text(place, text, sizeof(text));
     if (fd < 0 || bind(fd, &place->at.any, length) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &place->at.any, &length) != 0) {
-        fail(why, "cannot listen at", text, errno);
+        fail(why, "cannot listen at", text, swl_tcp_error());
         if (fd >= 0)
             close(fd);
         return -1;
@@ -142,10 +155,10 @@ static int finish_connect(int fd, uint64_t timeout_ns)
 
     n = poll(&p, 1, ms > 60000 ? 60000 : (int)ms);
     if (n < 0)
-        return errno;
+        return swl_tcp_error();
     if (n == 0)
         return ETIMEDOUT;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : swl_tcp_error();
 }
 
 int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct tcp_why *why)
@@ -154,7 +167,7 @@ int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct t
     char text[64];
 
     if (fd < 0 || connect(fd, &place->at.any, length_of(place)) != 0)
-        error = errno;
+        error = swl_tcp_error();
     if (fd >= 0 && error == EINPROGRESS)
         error = finish_connect(fd, timeout_ns);
     if (error == 0) {

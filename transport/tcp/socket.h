@@ -40,6 +40,11 @@ int swl_tcp_accept(int listener);
 /* "10.0.0.1:4711" */
 void swl_tcp_text(const struct tcp_place *place, char *text, size_t bytes);
 
+/* errno of the call of this thread that has just failed. */
+int swl_tcp_error(void);
+/* That failure says: not now. */
+bool swl_tcp_later(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,6 @@
 #include "transport/proxy/front.h"
 #include "transport/soft/executor.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,7 @@ static ncclResult_t open_all(struct tcp_wire *w)
 
     if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce))
         return swl_fail(ncclSystemError, "rank %u nic: no random numbers: %s", w->config.rank,
-                        strerror(errno));
+                        strerror(swl_tcp_error()));
     memcpy(&number, w->nonce, sizeof(number));
     SWL_TRY(swl_keys_open(&w->keys, &w->config, number));
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&w->lock)));
@@ -79,7 +78,7 @@ static bool lingering(struct tcp_pair *p)
         return false;
     while (n > 0)
         n = recv(p->fd, p->in, TCP_IN_BYTES, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    if (n < 0 && swl_tcp_later())
         return true;
     close(p->fd);
     p->fd = -1;
@@ -240,7 +239,7 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
     p->bound = true;
     swl_tcp_pair_begin(p, fd, false);
     if (!swl_tcp_send_first(fd, TCP_HELLO, 0, hello))
-        swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(errno));
+        swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(swl_tcp_error()));
     swl_gpu_mutex_unlock(w->lock);
     if (swl_soft_executor_wait("tcp: welcome of the peer", &p->answer, 1, w->config.timeout_ns))
         return ncclSuccess;
