@@ -56,9 +56,12 @@ static ncclResult_t close_objects(struct verbs_wire *w, struct verbs_queue *q)
 
 ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
 {
-    ncclResult_t rc = close_objects(w, q), next;
+    ncclResult_t rc, next;
     int error;
 
+    swl_verbs_cm_lock(w); /* requests of peers go with it */
+    rc = close_objects(w, q);
+    swl_verbs_cm_unlock(w);
     if (q->mailbox_mr) {
         error = w->verbs.ibv_dereg_mr(q->mailbox_mr);
         next = error ? refuse(w, "keeps a mailbox", error) : ncclSuccess;
