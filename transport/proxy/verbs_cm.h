@@ -13,6 +13,8 @@
 #include "transport/verbs/verbs.h"
 
 #include <nccl.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 #ifdef __cplusplus
@@ -66,6 +68,49 @@ void swl_verbs_cm_leave(struct verbs_wire *w, struct verbs_queue *q);
 bool swl_verbs_cm_progress(struct verbs_wire *w);
 /* Serving thread, with the queue pair's lock: the greeting has come. */
 void swl_verbs_cm_heard(struct verbs_queue *q);
+
+/* ---- for verbs_cm.c and verbs_cm_events.c ---- */
+
+#define VERBS_GREETING_ID 0x73776c31u
+#define VERBS_READS_MAX   16
+
+/* What travels with a request to connect. */
+struct verbs_greeting {
+    uint32_t id;
+    uint8_t to[VERBS_NUMBER_BYTES], from[VERBS_NUMBER_BYTES];
+};
+
+/* A request, held until the host connects the queue pair that it is for. */
+struct verbs_request {
+    struct cm_id *id;
+    struct verbs_greeting greeting;
+    uint8_t reads_in, reads_out;
+};
+
+union verbs_ip {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct verbs_cm {
+    pthread_mutex_t lock;
+    struct swl_cm calls;
+    struct cm_channel *channel;
+    struct cm_id *listener;
+    union verbs_ip at;
+    struct verbs_request *requests; /* [max_qps] */
+    uint32_t nrequests, looks;
+};
+
+/* With the lock of the connections, and that of the queue pair where one is named. */
+void swl_verbs_cm_refuse(const struct verbs_cm *cm, struct cm_id *id);
+void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what);
+struct cm_param swl_verbs_cm_param(const struct verbs_wire *w, const struct verbs_queue *q,
+                                   uint32_t reads_in, uint32_t reads_out);
+bool swl_verbs_cm_is_for(const struct verbs_request *r, const struct verbs_queue *q);
+/* Requests for this queue pair that are held: the peer's is accepted if it is wanted, others go. */
+void swl_verbs_cm_take_held(struct verbs_wire *w, struct verbs_queue *q);
 
 #ifdef __cplusplus
 }
