@@ -174,6 +174,7 @@ static ncclResult_t abandon_device(struct ncclEpGroup *group)
     for (uint32_t i = 0; i < SWL_MEMORIES; i++)
         free(group->shared[i].map.peer);
     free(group->window.peer);
+    free(group->link_drivers);
     rc = swl_pool_release(group);
     if (group->last)
         keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));

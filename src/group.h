@@ -83,7 +83,8 @@ struct ncclEpGroup {
     struct swl_peers peers;
     struct swl_links links;
     struct swl_tables tables;
-    uint32_t network; /* enum swl_transport_bit of the NIC driver; 0 = one node */
+    uint32_t network; /* enum swl_transport_bit of the worst NIC driver in use; 0 = one node */
+    uint32_t *link_drivers; /* [nranks] of the links with each rank; until they are made */
     struct swl_rdma *rdma;
     void *link_tables; /* device memory that `rdma` uses */
     uint64_t link_table_bytes;

@@ -156,11 +156,15 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
     if (rc == ncclSuccess && links) {
         swl_group_fill_links(g, links);
+        for (uint32_t i = 0; i < nlinks; i++)
+            links[i].driver = g->link_drivers[links[i].peer];
         config.tables = tables;
         g->boot.phase = "connecting";
         rc = swl_rdma_create(&g->rdma, &config);
     }
     free(links);
+    free(g->link_drivers);
+    g->link_drivers = NULL;
     return rc;
 }
 

@@ -9,6 +9,7 @@
 #include "transport/select.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 struct swl_nic_ib swl_group_ib(const struct swl_options *o)
 {
@@ -47,6 +48,7 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
 
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_select_fact *facts)
 {
+    uint32_t mine = 0;
     char text[1024];
 
     g->network = 0;
@@ -57,7 +59,15 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
     if (g->network == 0)
         return swl_fail(ncclInvalidUsage, "%s", text);
-    swl_transports_text(g->network, text, sizeof(text));
+    g->link_drivers = calloc(g->info.nranks, sizeof(*g->link_drivers));
+    if (g->link_drivers == NULL)
+        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " ranks", g->info.nranks);
+    for (uint32_t r = 0; r < g->info.nranks; r++) {
+        g->link_drivers[r] = swl_select_link(&facts[g->info.rank], &facts[r], g->network);
+        if (g->topology.rank_node[r] != g->topology.rank_node[g->info.rank])
+            mine |= g->link_drivers[r];
+    }
+    swl_transports_text(mine, text, sizeof(text));
     if (g->info.rank == 0)
         swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
                 g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,

@@ -20,21 +20,26 @@
 
 #define RDMA_DEPTH 256u /* built-in entries of a send queue */
 
+#define RDMA_NICS_MAX (5 * SWL_RDMA_NICS_MAX) /* so many of each driver */
+
 /* One NIC with what is registered on it. */
 struct rdma_nic {
+    uint32_t driver, nth; /* the rank's nth NIC of this driver */
+    uint32_t nqps;        /* links that use it; 0: it is not opened */
     struct swl_nic *nic;
     struct swl_nic_region signal, payload, alarm;
     bool has_signal, has_payload, has_alarm;
 };
 
-/* The queue pair of a link, and the NIC at the link's other end. */
+/* The queue pair of a link, and the memory at the link's other end. */
 struct rdma_end {
-    uint32_t nic, qp, far_nic;
+    uint32_t nic, qp;
+    struct swl_rdma_remote far;
 };
 
 struct swl_rdma {
     uint32_t rank, nranks, nlinks, nnics;
-    struct rdma_nic nics[SWL_RDMA_NICS_MAX];
+    struct rdma_nic nics[RDMA_NICS_MAX];
     struct swl_rdma_link *links; /* [nlinks] */
     struct rdma_end *ends;       /* [nlinks] */
     struct swl_rdma_view view;
@@ -45,14 +50,14 @@ struct swl_rdma {
 /* First exchange. */
 struct rdma_hello {
     uint32_t failed; /* ncclResult_t of this rank so far */
-    uint32_t nlinks, nnics, pad;
-    struct swl_rdma_remote nics[SWL_RDMA_NICS_MAX]; /* memory of this rank by each of them */
+    uint32_t nlinks;
 };
 
 /* Second exchange, one for each link. */
 struct rdma_offer {
-    uint32_t peer, failed, nic, pad;
+    uint32_t peer, failed;
     uint64_t key;
+    struct swl_rdma_remote memory; /* of the offering rank, by the keys of the link's NIC */
     struct swl_nic_address address;
 };
 
@@ -89,20 +94,48 @@ static ncclResult_t check(const struct swl_rdma_config *c)
     return ncclSuccess;
 }
 
-/* Links take the NICs in turn, by their keys: at both ends alike if both have as many. */
-static uint32_t nic_of(const struct swl_rdma *r, uint32_t link)
+/* The first NIC of a driver; as many as the rank has of each are listed when the first is asked for. */
+static uint32_t nics_of(struct swl_rdma *r, uint32_t driver, uint32_t each)
 {
-    return (uint32_t)(r->links[link].key & UINT32_MAX) % r->nnics;
+    uint32_t n = 0;
+
+    while (n < r->nnics && r->nics[n].driver != driver)
+        n++;
+    for (uint32_t i = 0; n == r->nnics && i < each; i++)
+        r->nics[n + i] = (struct rdma_nic){.driver = driver, .nth = i};
+    if (n == r->nnics)
+        r->nnics += each;
+    return n;
 }
 
-static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c, uint32_t n)
+/* Which NIC carries which link. Those of one driver are taken in turn, by the links' keys: at both ends
+ * alike if both have as many. */
+static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    const struct swl_nic_driver *driver = swl_driver_of(c->driver);
+    const uint32_t nics = c->nics ? c->nics : 1;
+
+    for (uint32_t i = 0; i < r->nlinks; i++) {
+        const uint32_t driver = r->links[i].driver ? r->links[i].driver : c->driver;
+        /* blocks of kernels run one software NIC */
+        const uint32_t each = driver == SWL_TRANSPORT_SOFT && c->gpu_blocks ? 1 : nics;
+
+        if (swl_driver_of(driver) == NULL)
+            return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank,
+                            driver);
+        r->ends[i].nic = nics_of(r, driver, each) + (uint32_t)(r->links[i].key & UINT32_MAX) % each;
+        r->nics[r->ends[i].nic].nqps++;
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t open_nic(struct rdma_nic *n, const struct swl_rdma_config *c)
+{
     char gpu[32] = "";
-    struct swl_nic_near near = {NULL, NULL, 0, n};
+    struct swl_nic_near near = {NULL, NULL, 0, n->nth};
     struct swl_nic_config config = {
         .rank = c->rank,
         .device = c->device,
+        .max_qps = n->nqps,
         .depth = c->queue_depth ? c->queue_depth : RDMA_DEPTH,
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
@@ -116,16 +149,11 @@ static ncclResult_t open_nic(struct swl_rdma *r, const struct swl_rdma_config *c
         .near = &near,
     };
 
-    if (driver == NULL)
-        return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank,
-                        c->driver);
     if (swl_gpu_pci(c->device, gpu, sizeof(gpu)) == cudaSuccess) {
         near.gpu = gpu;
-        near.turn = (uint32_t)c->device * r->nnics;
+        near.turn = (uint32_t)c->device * (c->nics ? c->nics : 1);
     }
-    for (uint32_t i = 0; i < c->nlinks; i++)
-        config.max_qps += nic_of(r, i) == n;
-    return driver->ops()->create(&r->nics[n].nic, &config);
+    return swl_driver_of(n->driver)->ops()->create(&n->nic, &config);
 }
 
 static ncclResult_t register_memory(struct rdma_nic *n, const struct swl_rdma_config *c)
@@ -151,28 +179,32 @@ static ncclResult_t register_memory(struct rdma_nic *n, const struct swl_rdma_co
     return ncclSuccess;
 }
 
-/* "devx on mlx5_0", "devx on mlx5_0, mlx5_1" */
-static void add_name(struct swl_rdma *r, uint32_t n, const struct swl_nic_caps *caps)
+/* "devx on mlx5_0, mlx5_1; verbs on mlx5_0" */
+static void add_name(struct swl_rdma *r, const struct rdma_nic *n, const struct swl_nic_caps *caps)
 {
-    const size_t at = n ? strlen(r->name) : 0;
+    const size_t at = strlen(r->name);
+    char *to = r->name + at;
 
-    if (n == 0)
-        snprintf(r->name, sizeof(r->name), "%s%s%s", caps->name, caps->device ? " on " : "",
-                 caps->device ? caps->device : "");
+    if (n->nth == 0 || at == 0)
+        snprintf(to, sizeof(r->name) - at, "%s%s%s%s", at ? "; " : "", caps->name,
+                 caps->device ? " on " : "", caps->device ? caps->device : "");
     else if (caps->device)
-        snprintf(r->name + at, sizeof(r->name) - at, ", %s", caps->device);
+        snprintf(to, sizeof(r->name) - at, ", %s", caps->device);
 }
 
-static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config *c, uint32_t n)
+static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config *c,
+                                struct rdma_nic *n)
 {
     struct swl_nic_caps caps = {0};
 
-    SWL_TRY(open_nic(r, c, n));
-    r->nics[n].nic->ops->caps(r->nics[n].nic, &caps);
+    SWL_TRY(open_nic(n, c));
+    n->nic->ops->caps(n->nic, &caps);
     add_name(r, n, &caps);
-    r->view.nic_blocks = caps.gpu_blocks;
-    r->view.nic = caps.gpu_port;
-    return register_memory(&r->nics[n], c);
+    if (caps.gpu_port) {
+        r->view.nic_blocks = caps.gpu_blocks;
+        r->view.nic = caps.gpu_port;
+    }
+    return register_memory(n, c);
 }
 
 /* Everything that needs no peer. */
@@ -181,14 +213,15 @@ static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
     SWL_TRY(check(c));
     if (c->nlinks == 0)
         return ncclSuccess;
-    r->nnics = c->nics && c->gpu_blocks == 0 ? c->nics : 1; /* blocks run one */
+    SWL_TRY(assign(r, c));
+    r->name[0] = '\0';
     for (uint32_t n = 0; n < r->nnics; n++)
-        SWL_TRY(prepare_nic(r, c, n));
+        if (r->nics[n].nqps > 0)
+            SWL_TRY(prepare_nic(r, c, &r->nics[n]));
     for (uint32_t i = 0; i < c->nlinks; i++) {
-        struct rdma_end *end = &r->ends[i];
+        struct swl_nic *nic = r->nics[r->ends[i].nic].nic;
 
-        end->nic = nic_of(r, i);
-        SWL_TRY(r->nics[end->nic].nic->ops->create_qp(r->nics[end->nic].nic, &end->qp));
+        SWL_TRY(nic->ops->create_qp(nic, &r->ends[i].qp));
     }
     return ncclSuccess;
 }
@@ -205,41 +238,34 @@ static ncclResult_t join(const struct swl_rdma *r, ncclResult_t mine, uint32_t p
                     ncclGetErrorString(theirs));
 }
 
-static void say_hello(const struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t rc,
-                      struct rdma_hello *mine)
+/* The window of this rank as peers of the NIC reach it. */
+static struct swl_rdma_remote memory_of(const struct rdma_nic *n, const struct swl_rdma_config *c)
 {
-    memset(mine, 0, sizeof(*mine));
-    mine->failed = (uint32_t)rc;
-    mine->nlinks = r->nlinks;
-    if (rc != ncclSuccess || r->nlinks == 0)
-        return;
-    mine->nnics = r->nnics;
-    for (uint32_t i = 0; i < r->nnics; i++) {
-        const struct rdma_nic *n = &r->nics[i];
-        struct swl_rdma_remote *at = &mine->nics[i];
-
+    const struct swl_rdma_remote memory = {
         /* one address space: the payload region begins where the signal region ends */
-        at->base = n->has_signal ? n->signal.address : n->payload.address - c->signal_bytes;
-        at->signal_rkey = n->signal.rkey;
-        at->payload_rkey = n->payload.rkey;
-        at->alarm = n->has_alarm ? n->alarm.address : 0;
-        at->alarm_rkey = n->alarm.rkey;
-    }
+        .base = n->has_signal ? n->signal.address : n->payload.address - c->signal_bytes,
+        .signal_rkey = n->signal.rkey,
+        .payload_rkey = n->payload.rkey,
+        .alarm = n->has_alarm ? n->alarm.address : 0,
+        .alarm_rkey = n->alarm.rkey,
+    };
+
+    return memory;
 }
 
-static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
+static ncclResult_t make_offers(struct swl_rdma *r, const struct swl_rdma_config *c,
+                                struct rdma_offer *offers)
 {
     ncclResult_t rc = ncclSuccess;
 
     for (uint32_t i = 0; i < r->nlinks; i++) {
+        const struct rdma_nic *n = &r->nics[r->ends[i].nic];
+
         offers[i].peer = r->links[i].peer;
         offers[i].key = r->links[i].key;
-        offers[i].nic = r->ends[i].nic;
-        if (rc == ncclSuccess) {
-            struct swl_nic *nic = r->nics[r->ends[i].nic].nic;
-
-            rc = nic->ops->address(nic, r->ends[i].qp, &offers[i].address);
-        }
+        offers[i].memory = memory_of(n, c);
+        if (rc == ncclSuccess)
+            rc = n->nic->ops->address(n->nic, r->ends[i].qp, &offers[i].address);
     }
     for (uint32_t i = 0; i < r->nlinks; i++)
         offers[i].failed = (uint32_t)rc;
@@ -247,20 +273,17 @@ static ncclResult_t make_offers(struct swl_rdma *r, struct rdma_offer *offers)
 }
 
 static ncclResult_t connect_link(struct swl_rdma *r, uint32_t i, const struct rdma_offer *theirs,
-                                 const struct rdma_hello *hello)
+                                 uint32_t ntheirs)
 {
     const struct swl_rdma_link *link = &r->links[i];
     struct rdma_end *end = &r->ends[i];
     struct swl_nic *nic = r->nics[end->nic].nic;
 
-    for (uint32_t k = 0; k < hello->nlinks; k++) {
+    for (uint32_t k = 0; k < ntheirs; k++) {
         if (theirs[k].peer != r->rank || theirs[k].key != link->key)
             continue;
         SWL_TRY(join(r, ncclSuccess, link->peer, theirs[k].failed, "naming its queue pairs"));
-        if (theirs[k].nic >= hello->nnics || hello->nnics > SWL_RDMA_NICS_MAX)
-            return swl_fail(ncclInternalError, "rank %u rdma: rank %u has no NIC %u", r->rank,
-                            link->peer, theirs[k].nic);
-        end->far_nic = theirs[k].nic;
+        end->far = theirs[k].memory;
         return nic->ops->connect(nic, end->qp, &theirs[k].address);
     }
     return swl_fail(ncclInvalidUsage,
@@ -281,14 +304,15 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
         return swl_fail(ncclSystemError, "rank %u rdma: no memory for %zu bytes of addresses",
                         r->rank, (r->nranks + 1) * each);
     mine = all + (size_t)r->nranks * most;
-    rc = make_offers(r, mine);
+    rc = make_offers(r, c, mine);
     /* a failure of our own travels in the offers; a failed exchange ends it for all */
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
     else
         (void)c->allgather(c->context, mine, all, each);
     for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++)
-        rc = connect_link(r, i, all + (size_t)r->links[i].peer * most, &hellos[r->links[i].peer]);
+        rc = connect_link(r, i, all + (size_t)r->links[i].peer * most,
+                          hellos[r->links[i].peer].nlinks);
     free(all);
     return rc;
 }
@@ -307,8 +331,7 @@ static ncclResult_t copy_tables(struct swl_rdma *r, void *device, const void *ho
 }
 
 /* Device tables: views of the queue pairs, then windows of their peers. */
-static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_config *c,
-                                 const struct rdma_hello *hellos)
+static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
     uint8_t *tables = calloc(1, swl_rdma_table_bytes(r->nlinks));
     struct swl_qp *qps = (struct swl_qp *)tables;
@@ -323,7 +346,7 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
         const struct rdma_end *end = &r->ends[i];
         const struct rdma_nic *n = &r->nics[end->nic];
 
-        remotes[i] = hellos[r->links[i].peer].nics[end->far_nic];
+        remotes[i] = end->far;
         remotes[i].payload_lkey = n->payload.lkey;
         rc = n->nic->ops->view(n->nic, end->qp, &qps[i]);
     }
@@ -341,10 +364,9 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
 static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_config *c,
                                     ncclResult_t rc, struct rdma_hello *hellos, uint32_t *most_p)
 {
-    struct rdma_hello mine;
+    const struct rdma_hello mine = {(uint32_t)rc, r->nlinks};
     ncclResult_t exchanged;
 
-    say_hello(r, c, rc, &mine);
     exchanged = c->allgather(c->context, &mine, hellos, sizeof(mine));
     *most_p = 0;
     if (exchanged != ncclSuccess)
@@ -388,7 +410,7 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
     if (rc == ncclSuccess && most > 0) {
         rc = connect_all(r, c, hellos, most);
         if (rc == ncclSuccess && r->nlinks > 0)
-            rc = build_tables(r, c, hellos);
+            rc = build_tables(r, c);
         rc = agree(r, c, rc);
     }
     free(hellos);
@@ -525,7 +547,8 @@ uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma)
     for (uint32_t i = 0; i < rdma->nnics; i++) {
         struct swl_nic_caps caps = {0};
 
-        rdma->nics[i].nic->ops->caps(rdma->nics[i].nic, &caps);
+        if (rdma->nics[i].nic)
+            rdma->nics[i].nic->ops->caps(rdma->nics[i].nic, &caps);
         bytes += caps.device_bytes;
     }
     return bytes;

@@ -20,12 +20,13 @@ struct swl_nic_ib;      /* transport/nic.h */
 struct swl_nic_address; /* transport/nic.h */
 struct swl_nic_qp_status;
 
-#define SWL_RDMA_NICS_MAX 8u /* of a rank */
+#define SWL_RDMA_NICS_MAX 8u /* of a rank, of each driver */
 
 struct swl_rdma_link {
-    uint32_t peer; /* rank at the other end */
-    uint64_t key;  /* the same number at both ends, unique between the two ranks; of several NICs
+    uint32_t peer;   /* rank at the other end */
+    uint64_t key;    /* the same number at both ends, unique between the two ranks; of several NICs
                       its low half says which: modulo their number */
+    uint32_t driver; /* enum swl_transport_bit, the same at both ends; 0 = as configured */
 };
 
 struct swl_rdma_config {
@@ -33,7 +34,7 @@ struct swl_rdma_config {
     int device;
     const struct swl_rdma_link *links; /* [nlinks] */
     uint32_t nlinks;
-    uint32_t nics;         /* of this rank; 0 = 1, as always where blocks of kernels run it */
+    uint32_t nics; /* of this rank and driver; 0 = 1, as always where blocks of kernels run it */
     uint32_t queue_depth;  /* entries of a send queue, power of two, 0 = built-in */
     void *window;          /* symmetric window of this rank, device memory */
     uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
@@ -41,7 +42,7 @@ struct swl_rdma_config {
     uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
     uint64_t timeout_ns;
-    uint32_t driver;                 /* enum swl_transport_bit, as swl_select_group chose */
+    uint32_t driver;                 /* enum swl_transport_bit of links that name none */
     const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
     uint32_t proxy_adds;             /* enum swl_adds */
     const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
@@ -80,7 +81,7 @@ ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t link,
                                 const struct swl_nic_address *theirs);
 /* Bytes of device memory that the NICs hold. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
-/* "soft", "devx on mlx5_0, mlx5_1", ... or "none" */
+/* "soft", "devx on mlx5_0, mlx5_1; verbs on mlx5_0", ... or "none" */
 const char *swl_rdma_name(const struct swl_rdma *rdma);
 
 #ifdef __cplusplus

@@ -145,6 +145,44 @@ uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_selec
     return best_of(common_to(a, b));
 }
 
+/* Drivers that may serve some pairs while others use another: the software NIC is of all or none, as
+ * kernels of all ranks have its blocks. */
+static uint32_t own_ways(const struct swl_select_fact *a, const struct swl_select_fact *b)
+{
+    return common_to(a, b) & ~(uint32_t)SWL_TRANSPORT_SOFT;
+}
+
+uint32_t swl_select_link(const struct swl_select_fact *a, const struct swl_select_fact *b,
+                         uint32_t group)
+{
+    return group == SWL_TRANSPORT_SOFT ? group : best_of(own_ways(a, b));
+}
+
+/* The worst driver of the links of all pairs; 0: some have none, and *a_p and *b_p are such a pair, if
+ * possible one that the software NIC would not connect either. */
+static uint32_t worst_link(const struct swl_select_fact *facts, uint32_t nranks, uint32_t *a_p,
+                           uint32_t *b_p)
+{
+    uint32_t worst = 0; /* bits are in the order of quality */
+    bool none = false, apart = false;
+
+    for (uint32_t a = 0; a < nranks; a++)
+        for (uint32_t b = a + 1; b < nranks && !apart; b++) {
+            const uint32_t bit = best_of(own_ways(&facts[a], &facts[b]));
+
+            worst = bit > worst ? bit : worst;
+            if (bit)
+                continue;
+            apart = common_to(&facts[a], &facts[b]) == 0;
+            if (!none || apart) {
+                *a_p = a;
+                *b_p = b;
+            }
+            none = true;
+        }
+    return none ? 0 : worst;
+}
+
 static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *text, size_t bytes)
 {
     char allowed[64], usable[64];
@@ -162,7 +200,7 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
 {
     const size_t text_bytes = SWL_SELECT_WHY + 192;
     char one[SWL_SELECT_WHY + 192], other[SWL_SELECT_WHY + 192];
-    uint32_t common = facts[0].usable, r = 0;
+    uint32_t common = facts[0].usable, r = 0, a = 0, b = 0;
 
     /* all of one host, or none: equality with rank 0 is enough */
     while (common && ++r < nranks)
@@ -175,10 +213,13 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
             snprintf(why, why_bytes, "no network between nodes: %s", one);
             return 0;
         }
-    name_rank(&facts[0], 0, one, text_bytes);
-    name_rank(&facts[r], r, other, text_bytes);
-    snprintf(why, why_bytes, "no network that all ranks can use: %s; %s%s", one, other,
-             facts[0].host != facts[r].host
+    common = worst_link(facts, nranks, &a, &b);
+    if (common)
+        return common;
+    name_rank(&facts[a], a, one, text_bytes);
+    name_rank(&facts[b], b, other, text_bytes);
+    snprintf(why, why_bytes, "no network that two ranks can both use: %s; %s%s", one, other,
+             facts[a].host != facts[b].host
                  ? "; soft: they are not on one host, or not in one process"
                  : "");
     return 0;

@@ -2,8 +2,8 @@
  *
  * Layer: transport, used by src/ when a group is created and by swimlane-info. Every rank says which
  * drivers would work on it and why the others would not; the records go to all ranks, and the choice is
- * a pure function of them, so that all ranks choose alike. A rank has one NIC, hence a group one
- * driver: the best that all its pairs of ranks have in common. */
+ * a pure function of them, so that all ranks choose alike: for each pair of ranks the best driver that
+ * both can use. Only the software NIC is the choice of the whole group. */
 #ifndef SWL_SELECT_H
 #define SWL_SELECT_H
 
@@ -45,12 +45,17 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
                     struct swl_select_fact *fact_p);
 /* Bit of the best driver for two ranks; 0 = none. Symmetric. */
 uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_select_fact *b);
-/* Bit of the best driver that every pair can use; 0: none, `why` is a sentence that names a rank. */
+/* What the links of the group are at worst: the best driver that all ranks can use, else the worst that
+ * a pair has to use; 0: a pair has none, `why` is a sentence that names a rank. */
 uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
                           size_t why_bytes);
 /* Would anybody make the faults of this text (SWIMLANE_SOFT_FAULTS)? network: the group's, 0 = none.
  * Refuses those of hardware, and rank 0 warns of what has no effect. */
 ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network);
+
+/* Driver of the links between two ranks of a group for which swl_select_group said `group`. */
+uint32_t swl_select_link(const struct swl_select_fact *a, const struct swl_select_fact *b,
+                         uint32_t group);
 
 #ifdef __cplusplus
 }

@@ -74,6 +74,7 @@ struct scenario {
     void (*change)(struct swl_rdma_config *config, struct swl_rdma_link *links);
     bool traffic;
     uint32_t nics[nranks] = {};
+    bool mixed = false; // between ranks of odd distance over TCP
 };
 const scenario *now;
 
@@ -103,6 +104,22 @@ bool never(void *)
     return false;
 }
 
+// What arrives at a rank if everybody posts.
+uint64_t expected(uint32_t rank)
+{
+    return (2 + 200) * (10 - (1 + rank));
+}
+
+void look(const uint64_t *window, rank_result *out)
+{
+    simt_park(SIMT_WHY("test: traffic", 0, 0), never, nullptr, simt_now_ns() + 1000000);
+    out->sum = out->payload_sum = 0;
+    for (uint32_t i = 0; i < nranks; i++)
+        out->sum += __atomic_load_n(&window[i], __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < 2 * nranks; i++)
+        out->payload_sum += __atomic_load_n(&window[signal_bytes / 8 + i], __ATOMIC_ACQUIRE);
+}
+
 void rank_main(void *arg)
 {
     uint32_t rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(arg));
@@ -119,7 +136,8 @@ void rank_main(void *arg)
     for (uint32_t p = 0; now->links && p < nranks; p++)
         for (uint64_t k = 0; k < 2; k++)
             if (p != rank)
-                links.push_back({p, 100 + k});
+                links.push_back(
+                    {p, 100 + k, now->mixed && (p + rank) % 2 ? uint32_t{SWL_TRANSPORT_TCP} : 0u});
     c.rank = rank;
     c.nranks = nranks;
     c.device = static_cast<int>(rank);
@@ -133,6 +151,7 @@ void rank_main(void *arg)
     }
     c.nics = now->nics[rank];
     c.driver = SWL_TRANSPORT_SOFT;
+    c.socket_ifname = "lo";
     c.timeout_ns = 1000000000ull;
     c.allgather = allgather;
     c.context = &rank;
@@ -148,11 +167,9 @@ void rank_main(void *arg)
         EXPECT_EQ(swl_rdma_view(rdma)->nlinks, c.nlinks);
         if (now->traffic)
             post(swl_rdma_view(rdma), rank, reinterpret_cast<uint8_t *>(window));
-        simt_park(SIMT_WHY("test: traffic", 0, 0), never, nullptr, simt_now_ns() + 1000000);
-        for (uint32_t i = 0; i < nranks; i++)
-            out.sum += __atomic_load_n(&window[i], __ATOMIC_ACQUIRE);
-        for (uint32_t i = 0; i < 2 * nranks; i++)
-            out.payload_sum += __atomic_load_n(&window[signal_bytes / 8 + i], __ATOMIC_ACQUIRE);
+        // sockets take time that is not virtual
+        for (int i = 0; i < 2000 && out.payload_sum + out.sum < now->traffic * expected(rank); i++)
+            look(window, &out);
         for (uint32_t i = 0; i < c.nlinks; i++)
             out.keys.insert(swl_rdma_view(rdma)->remotes[i].payload_lkey);
         EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
@@ -239,6 +256,22 @@ TEST(Rdma, SeveralNicsOfARankShareItsLinks)
         EXPECT_NE(results[r].created, ncclSuccess);
     EXPECT_NE(results[1].text.find("9 NICs, at most 8"), std::string::npos) << results[1].text;
     EXPECT_NE(results[0].text.find("rank 1"), std::string::npos) << results[0].text;
+}
+
+// Each link over the driver that it names.
+TEST(Rdma, LinksOfARankUseSeveralDrivers)
+{
+    for (uint32_t nics : {1u, 2u}) {
+        run({"mixed", true, 99, nullptr, true, {nics, nics, nics, nics}, true});
+        for (uint32_t r = 0; r < nranks; r++) {
+            EXPECT_EQ(results[r].created, ncclSuccess) << results[r].text;
+            EXPECT_EQ(results[r].destroyed, ncclSuccess);
+            EXPECT_EQ(results[r].sum, 2u * (10 - (1 + r)));
+            EXPECT_EQ(results[r].payload_sum, 200u * (10 - (1 + r)));
+            EXPECT_EQ(results[r].keys.size(), 2 * nics);
+            EXPECT_EQ(results[r].name, r == 2 ? "soft; tcp" : "tcp; soft") << r;
+        }
+    }
 }
 
 TEST(Rdma, NobodyNeedsANetwork)

@@ -85,6 +85,33 @@ TEST(Select, GroupTakesTheBestThatAllPairsHave)
     EXPECT_EQ(choose({both}, &why), uint32_t(SWL_TRANSPORT_DEVX));
 }
 
+TEST(Select, LinksTakeTheBestOfTheirTwoEnds)
+{
+    const uint32_t devx = SWL_TRANSPORT_DEVX, verbs = SWL_TRANSPORT_VERBS, tcp = SWL_TRANSPORT_TCP,
+                   soft = SWL_TRANSPORT_SOFT;
+    const struct swl_select_fact all = fact(devx | verbs | tcp, 1), refused = fact(verbs | tcp, 2),
+                                 plain = fact(tcp, 3), old = fact(devx | tcp, 4);
+    std::string why;
+
+    EXPECT_EQ(choose({all, refused, old}, &why), tcp);
+    EXPECT_EQ(swl_select_link(&all, &refused, tcp), verbs);
+    EXPECT_EQ(swl_select_link(&all, &old, tcp), devx);
+    EXPECT_EQ(swl_select_link(&old, &all, tcp), devx);
+    EXPECT_EQ(swl_select_link(&refused, &old, tcp), tcp);
+    EXPECT_EQ(swl_select_link(&plain, &all, tcp), tcp);
+    // none is common to all, but each pair has one: the worst of them is the group's
+    const struct swl_select_fact one = fact(devx | verbs, 1), two = fact(verbs | tcp, 2),
+                                 three = fact(tcp | devx, 3);
+    EXPECT_EQ(choose({one, two, three}, &why), tcp);
+    EXPECT_EQ(swl_select_link(&one, &three, tcp), devx);
+    // the software NIC serves all or nobody
+    EXPECT_EQ(choose({fact(devx | soft, 1), fact(soft, 1), fact(devx | soft, 1)}, &why), soft);
+    EXPECT_EQ(swl_select_link(&all, &all, soft), soft);
+    EXPECT_EQ(choose({fact(devx | soft, 1), fact(soft, 1), fact(devx, 1)}, &why), 0u);
+    for (const char *words : {"rank 1", "rank 2"})
+        EXPECT_NE(why.find(words), std::string::npos) << why;
+}
+
 TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
 {
     std::string why;
