@@ -248,10 +248,11 @@ SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct so
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t near = reinterpret_cast<uint64_t>(d->near);
     const uint64_t far = warp_shfl(reinterpret_cast<uint64_t>(d->far), first_bit(run));
-    uint64_t before = 0, sum = 0, old = 0;
+    const bool one = (run & (run - 1)) == 0;
+    uint64_t before = 0, sum = one ? warp_shfl(d->value, first_bit(run)) : 0, old = 0;
     bool writes = run >> lane & 1;
 
-    for (uint32_t left = run; left; left &= left - 1) {
+    for (uint32_t left = one ? 0 : run; left; left &= left - 1) {
         const int turn = first_bit(left);
 
         before = turn == lane_id() ? sum : before;

@@ -191,14 +191,14 @@ SWL_DEV struct nic_known *nic_known_at(const struct nic_team *t, const struct so
 
 SWL_DEV bool nic_knows(const struct nic_known *k, const struct nic_want *want)
 {
-    return k->port == want->port && k->key == want->key;
+    return (k->port == want->port) & (k->key == want->key);
 }
 
 SWL_DEV uint8_t *nic_within(const struct nic_known *k, const struct nic_want *want)
 {
-    return want->key != 0 && k->region.key == want->key
-               ? soft_within(&k->region, k->pd, want->address, want->bytes, want->access)
-               : nullptr;
+    uint8_t *memory = soft_within(&k->region, k->pd, want->address, want->bytes, want->access);
+
+    return (want->key != 0) & (k->region.key == want->key) ? memory : nullptr;
 }
 
 /* Memory that each lane which `asks` may touch, else NULL. */
@@ -209,9 +209,12 @@ SWL_DEV uint8_t *nic_reach(const struct nic_team *t, bool asks, const struct nic
     uint8_t *memory = nullptr;
     uint32_t asking;
 
-    if (asks && nic_knows(known, want)) {
+    if (asks) { /* all loads at once */
+        const bool knows = nic_knows(known, want);
+
         memory = nic_within(known, want);
-        asks = false;
+        memory = knows ? memory : nullptr;
+        asks = !knows;
     }
     /* nobody has looked it up, or another took its place */
     while ((asking = warp_ballot(asks)) != 0) {

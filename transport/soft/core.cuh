@@ -36,15 +36,16 @@ SOFT_FN uint32_t soft_slot(uint32_t key)
     return (key >> 8) & (SOFT_REGIONS - 1);
 }
 
-/* Memory of [address, address + bytes) of a region of the right key, if it allows that, else NULL. */
+/* Memory of [address, address + bytes) of a region of the right key, if it allows that, else NULL. Without
+ * branches, so that all of the region is loaded at once. */
 SOFT_FN uint8_t *soft_within(const struct soft_region *r, uint32_t pd, uint64_t address,
                              uint64_t bytes, uint32_t access)
 {
-    if (r->pd != pd || (r->access & access) != access)
-        return nullptr;
-    if (address < r->address || bytes > r->bytes || address - r->address > r->bytes - bytes)
-        return nullptr;
-    return r->memory + (address - r->address);
+    const uint64_t first = address - r->address;
+    const bool allowed = (r->pd == pd) & ((r->access & access) == access);
+    const bool within = (address >= r->address) & (bytes <= r->bytes) & (first <= r->bytes - bytes);
+
+    return allowed & within ? r->memory + first : nullptr;
 }
 
 /* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
@@ -181,7 +182,8 @@ SOFT_FN uint32_t soft_read(Mem mem, const struct soft_qp *qp, uint64_t index, st
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
     struct swl_wqe w = {};
-    uint32_t flags;
+    uint32_t flags, syndrome;
+    bool bad;
 
     mem.copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
     flags = swl_wqe_flags(&w);
@@ -189,10 +191,10 @@ SOFT_FN uint32_t soft_read(Mem mem, const struct soft_qp *qp, uint64_t index, st
     op->opcode = swl_wqe_opcode(&w);
     op->signalled = (flags & 0x0cu) == SWL_WQE_SIGNALLED;
     op->pieces = 0;
-    if (swl_wqe_index(&w) != (index & 0xffffu) || swl_wqe_qpn(&w) != qp->qpn ||
-        swl_wqe_modifier(&w) != 0 || (flags & ~0xeeu) != 0)
-        return SWL_SYNDROME_LOCAL_OPERATION;
-    return soft_decode(&w, op);
+    bad = (swl_wqe_index(&w) != (index & 0xffffu)) | (swl_wqe_qpn(&w) != qp->qpn) |
+          (swl_wqe_modifier(&w) != 0) | ((flags & ~0xeeu) != 0);
+    syndrome = soft_decode(&w, op);
+    return bad ? (uint32_t)SWL_SYNDROME_LOCAL_OPERATION : syndrome;
 }
 
 /* Read entry `index` of the queue and check all that this NIC can know. Returns a syndrome. */
