@@ -97,10 +97,16 @@ SWL_DEV uint8_t *nic_inline_at(const struct soft_qp *qp, uint64_t index)
     return qp->sq + (index & ((1ull << qp->depth_log2) - 1)) * SWL_WQE_BYTES + 36;
 }
 
-/* The entry of each lane < n: everything that can be known. Sets all of *d but its time, and held[] to
- * the payload of an inline WRITE. */
+/* The payload of an inline WRITE. */
+struct nic_held {
+    uint32_t word[SWL_WQE_INLINE_MAX / 4];
+    bool has;
+};
+
+/* The entry of each lane < n: everything that can be known. Sets all of *d but its time. */
 SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
-                       const struct soft_qp *qp, uint32_t n, struct soft_due *d, uint32_t *held)
+                       const struct soft_qp *qp, uint32_t n, struct soft_due *d,
+                       struct nic_held *held)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t index = qp->fetched + lane;
@@ -113,7 +119,8 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
         syndrome = soft_read(nic_memory(), qp, index, &op);
     }
     for (uint32_t i = 0; i < SWL_WQE_INLINE_MAX / 4; i++)
-        held[i] = op.data[i];
+        held->word[i] = op.data[i];
+    held->has = op.is_inline;
     moves = lane < n && syndrome == 0 && op.opcode != SWL_WQE_NOP;
     const struct nic_want near = {t->port, op.lkey, soft_local_access(op.opcode), op.local,
                                   op.bytes};
@@ -175,20 +182,20 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     const uint64_t first = qp->fetched, left = qp->end - first;
     uint32_t n = left < 32 ? static_cast<uint32_t>(left) : 32, failed;
-    uint32_t held[SWL_WQE_INLINE_MAX / 4];
+    struct nic_held held;
     struct nic_batch batch = {};
 
     if (qp->state != SWL_NIC_QP_READY || qp->fail_index != NIC_NEVER)
         n = 0;
     if (n == 0)
         return batch;
-    nic_check(t, look, qp, n, d, held);
+    nic_check(t, look, qp, n, d, &held);
     failed = warp_ballot(lane < n && d->syndrome != 0);
     if (failed)
         n = static_cast<uint32_t>(first_bit(failed)) + 1;
     batch.n = n;
-    batch.timed = t->ns_per_mib || t->latency_ns || look->delay_ns || look->nrules;
-    batch.quick = !batch.timed && !failed && qp->completed == first;
+    batch.timed = (t->ns_per_mib | t->latency_ns | look->delay_ns | look->nrules) != 0;
+    batch.quick = !batch.timed & !failed & (qp->completed == first);
     if (batch.timed)
         batch.flight =
             nic_depart(t, look, qp, lane < n ? NIC_HEADER + (d->syndrome ? 0 : d->bytes) : 0);
@@ -197,8 +204,8 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     if (batch.large)
         nic_deal(t, batch.large, d);
     if ((batch.writes ^ batch.large) >> lane & 1) {
-        if (d->near == nic_inline_at(qp, first + lane))
-            nic_copy_held(d->far, d->near, d->bytes, held);
+        if (held.has)
+            nic_copy_held(d->far, d->near, d->bytes, held.word);
         else
             nic_copy(d->far, d->near, d->bytes, 0, 1);
     }

@@ -70,7 +70,7 @@ SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end
 {
     const uint32_t record = swl_be32(word);
 
-    return record <= 0xffffu && ((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2;
+    return (record <= 0xffffu) & (((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2);
 }
 
 /* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: as read
@@ -78,14 +78,11 @@ SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end
 SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint32_t record,
                          uint64_t *end_p)
 {
-    uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
+    const uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
 
-    if (swl_doorbell_qpn(doorbell) != qp->qpn || end - qp->completed > 1ull << qp->depth_log2)
-        return false;
-    if (!soft_recorded(qp, record, end))
-        return false;
     *end_p = end;
-    return true;
+    return (swl_doorbell_qpn(doorbell) == qp->qpn) &
+           (end - qp->completed <= 1ull << qp->depth_log2) & soft_recorded(qp, record, end);
 }
 
 /* Shape of an entry: what its kind demands. */
