@@ -326,6 +326,23 @@ TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
     EXPECT_STREQ(port.name, "mlx5_2");
 }
 
+// Those that are not wanted take no turn: the GPUs share the others evenly.
+TEST_F(VerbsPort, TurnsAreAmongTheDevicesOfTheUsersList)
+{
+    struct swl_nic_near near = {nullptr, nullptr, 0, 0};
+
+    machine.names = {"mlx5_0", "!bnxt_0", "mlx5_1", "mlx5_2", "mlx5_3"};
+    want.hca = "mlx5_1,mlx5_3";
+    want.near = &near;
+    for (const char *name : {"mlx5_1", "mlx5_3", "mlx5_1", "mlx5_3", "mlx5_1", "mlx5_3"}) {
+        machine.open = 0;
+        ASSERT_TRUE(open()) << why;
+        EXPECT_STREQ(port.name, name) << near.turn;
+        near.turn++;
+    }
+    want.near = nullptr;
+}
+
 TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
 {
     SiteTree tree;

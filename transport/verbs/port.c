@@ -225,7 +225,7 @@ static bool right_kind(const struct search *s, struct ibv_context *context)
            (((struct verbs_head *)context)->device->transport_type == VERBS_IWARP) == s->iwarp;
 }
 
-/* The first usable port of the device; NULL: none. */
+/* The first usable port of the wanted device; NULL: none. */
 static struct ibv_context *take_device(const struct search *s, struct ibv_device *device,
                                        struct swl_port *port)
 {
@@ -233,8 +233,6 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     struct mlx5_context_attr attr = {.flags = MLX5_CONTEXT_DEVX};
     struct ibv_context *context;
 
-    if (name == NULL || !wanted(s, device, name))
-        return NULL;
     memset(port, 0, sizeof(*port));
     snprintf(port->name, sizeof(port->name), "%s", name);
     errno = 0;
@@ -255,20 +253,23 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     return NULL;
 }
 
-/* order[n]: the devices by distance; the first of equally near ones is the turn-th of them. */
-static void sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
-                         uint32_t *order, uint32_t *scores)
+/* order[]: the wanted devices of n by distance; the first of equally near ones is the turn-th of them.
+ * Returns their number. */
+static uint32_t sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
+                             uint32_t *order, uint32_t *scores)
 {
     const struct swl_nic_near *near = s->want->near;
-    uint32_t equal = 0;
+    uint32_t equal = 0, count = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t score =
-            near ? swl_site_score(swl_site_distance(near->root, near->gpu,
-                                                    s->verbs->ibv_get_device_name(list[i])))
-                 : 0;
-        uint32_t at = i;
+        const char *name = s->verbs->ibv_get_device_name(list[i]);
+        uint32_t score = 0, at = count;
 
+        if (name == NULL || !wanted(s, list[i], name))
+            continue;
+        if (near)
+            score = swl_site_score(swl_site_distance(near->root, near->gpu, name));
+        count++;
         for (; at > 0 && scores[at - 1] > score; at--) {
             scores[at] = scores[at - 1];
             order[at] = order[at - 1];
@@ -276,7 +277,7 @@ static void sort_devices(const struct search *s, struct ibv_device **list, uint3
         scores[at] = score;
         order[at] = i;
     }
-    while (equal < n && scores[equal] == scores[0])
+    while (equal < count && scores[equal] == scores[0])
         equal++;
     for (uint32_t k = near && equal ? near->turn % equal : 0; k > 0; k--) {
         const uint32_t first = order[0];
@@ -284,6 +285,7 @@ static void sort_devices(const struct search *s, struct ibv_device **list, uint3
         memmove(order, order + 1, (equal - 1) * sizeof(*order));
         order[equal - 1] = first;
     }
+    return count;
 }
 
 /* The usable device that was found, unless *nth_p of them are to be left out before it. */
@@ -304,13 +306,14 @@ static struct ibv_context *take_nearest(const struct search *s, struct ibv_devic
     uint32_t *order = calloc(2 * (size_t)n, sizeof(*order));
     uint32_t nth = s->want->near ? s->want->near->nth : 0;
     struct ibv_context *context = NULL;
+    uint32_t count;
 
     if (order == NULL) {
         snprintf(s->why, room(s), "no memory for the order of %u devices", n);
         return NULL;
     }
-    sort_devices(s, list, n, order, order + n);
-    for (uint32_t i = 0; i < n && context == NULL; i++)
+    count = sort_devices(s, list, n, order, order + n);
+    for (uint32_t i = 0; i < count && context == NULL; i++)
         context = skip(s, take_device(s, list[order[i]], port), &nth);
     free(order);
     if (context == NULL && s->want->near && nth < s->want->near->nth)
