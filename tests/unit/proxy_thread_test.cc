@@ -1,5 +1,5 @@
-// Tests of the thread that serves a proxy NIC, in real time: where it runs, and what it costs when nobody
-// calls. The wire takes everything and does nothing.
+// Tests of the thread that serves a proxy NIC, in real time: where it runs, and what it
+// costs when nobody calls. The wire takes everything and does nothing, or fails while it connects.
 #include "src/base/error.h"
 #include "src/gpu.h"
 #include "transport/proxy/front.h"
@@ -20,7 +20,15 @@ struct seen {
     cpu_set_t cpus;
     uint32_t turns, posted;
     uint64_t post_ns;
+    uint32_t failing; // 1: the next poll says so; 2: it has
 } seen;
+
+void sleep_ms(long ms)
+{
+    const struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&t, nullptr);
+}
 
 char near_cpus[128];
 
@@ -56,8 +64,18 @@ ncclResult_t wire_address(struct swl_wire *, uint32_t, struct swl_wire_address *
     return ncclSuccess;
 }
 
+// The connection may break before the host comes back from here.
 ncclResult_t wire_connect(struct swl_wire *, uint32_t, const struct swl_wire_address *)
 {
+    uint32_t turns;
+
+    for (int i = 0; i < 1000 && __atomic_load_n(&seen.failing, __ATOMIC_ACQUIRE) == 1; i++)
+        sleep_ms(1);
+    turns = __atomic_load_n(&seen.turns, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < 1000 && __atomic_load_n(&seen.failing, __ATOMIC_ACQUIRE) &&
+                    __atomic_load_n(&seen.turns, __ATOMIC_ACQUIRE) == turns;
+         i++)
+        sleep_ms(1);
     return ncclSuccess;
 }
 
@@ -73,9 +91,13 @@ uint32_t wire_post(struct swl_wire *, uint32_t, const struct swl_wire_request *,
     return n;
 }
 
-uint32_t wire_poll(struct swl_wire *, struct swl_wire_done *, uint32_t)
+uint32_t wire_poll(struct swl_wire *, struct swl_wire_done *done, uint32_t)
 {
-    return 0;
+    if (__atomic_load_n(&seen.failing, __ATOMIC_ACQUIRE) != 1)
+        return 0;
+    *done = {0, 0, SWL_SYNDROME_RETRY};
+    __atomic_store_n(&seen.failing, 2, __ATOMIC_RELEASE);
+    return 1;
 }
 
 bool wire_progress(struct swl_wire *)
@@ -116,13 +138,6 @@ ncclResult_t wire_open(struct swl_wire **wire_p, const struct swl_wire_config *)
     wire.ops = wire_ops();
     *wire_p = &wire;
     return ncclSuccess;
-}
-
-void sleep_ms(long ms)
-{
-    const struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-
-    nanosleep(&t, nullptr);
 }
 
 double cpu_seconds()
@@ -188,6 +203,25 @@ TEST_F(ProxyThread, RunsAnywhereWhereTheJobMayNotUseThoseCpus)
     ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
     start("1000-1003");
     EXPECT_TRUE(CPU_EQUAL(&mine, &seen.cpus));
+}
+
+TEST_F(ProxyThread, FailureBeforeTheHostHasConnectedIsNotLost)
+{
+    struct swl_nic_qp_status status = {};
+    struct swl_nic_address a;
+    uint32_t qp;
+
+    start("");
+    ASSERT_EQ(swl_proxy_create_qp(nic, &qp), ncclSuccess);
+    ASSERT_EQ(swl_proxy_address(nic, qp, &a), ncclSuccess);
+    __atomic_store_n(&seen.failing, 1, __ATOMIC_RELEASE);
+    ASSERT_EQ(swl_proxy_connect(nic, qp, &a), ncclSuccess) << swl_last_error();
+    for (int i = 0; i < 1000 && status.state != SWL_NIC_QP_ERROR; i++) {
+        ASSERT_EQ(swl_proxy_query(nic, qp, &status), ncclSuccess);
+        sleep_ms(1);
+    }
+    EXPECT_EQ(status.state, SWL_NIC_QP_ERROR);
+    EXPECT_EQ(status.syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
 }
 
 // It looks again after an eighth of the time that nothing has moved, at most a millisecond.

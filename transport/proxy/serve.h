@@ -116,8 +116,11 @@ template <class Mem> void take_done(const proxy_server<Mem> &s, const struct swl
     const uint64_t end = done->syndrome ? done->index : done->index + 1;
     const uint64_t ready = s.nic->holds_ns ? s.now + s.nic->holds_ns : 0;
 
-    if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) != SWL_NIC_QP_READY)
-        return; /* of an earlier connection, or behind an error of our own */
+    /* acquire: pairs with the release of the host at the end of connect */
+    const uint32_t state = __atomic_load_n(&q->state, __ATOMIC_ACQUIRE);
+
+    if (state == SWL_NIC_QP_ERROR)
+        return; /* behind an error of our own */
     if (end > q->executed)
         return; /* the wire has not been asked for that */
     for (; t->acked < end; t->acked++) {
@@ -130,7 +133,10 @@ template <class Mem> void take_done(const proxy_server<Mem> &s, const struct swl
         t->syndrome = done->syndrome;
         t->fail_ns = ready;
     }
-    publish(s, q);
+    /* before: the host is still connecting, and serve_queue says so when it has; or all is of an earlier
+     * connection, and the host's reset forgets it */
+    if (state == SWL_NIC_QP_READY)
+        publish(s, q);
 }
 
 template <class Mem> bool take_all_done(const proxy_server<Mem> &s)
