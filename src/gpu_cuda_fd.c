@@ -7,6 +7,8 @@
  * Owns: the table of offers (not the descriptors), the socket and the thread. */
 #include "src/gpu_cuda_driver.h"
 
+#include "src/base/thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -161,7 +163,7 @@ static cudaError_t service_start(void)
         goto undo_socket;
     if (pipe2(stop_pipe, O_CLOEXEC))
         goto undo_socket;
-    if (pthread_create(&service, NULL, service_main, NULL))
+    if (swl_thread_create(&service, service_main, NULL))
         goto undo_pipe;
     return cudaSuccess;
 undo_pipe:

@@ -1,4 +1,4 @@
-// Tests of the thread that serves a proxy NIC, in real time: where it runs, and what it
+// Tests of the thread that serves a proxy NIC, in real time: where it runs, what disturbs it, and what it
 // costs when nobody calls. The wire takes everything and does nothing, or fails while it connects.
 #include "src/base/error.h"
 #include "src/gpu.h"
@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <string>
 #include <sys/resource.h>
@@ -20,6 +21,7 @@ struct seen {
     cpu_set_t cpus;
     uint32_t turns, posted;
     uint64_t post_ns;
+    sigset_t blocked;
     uint32_t failing; // 1: the next poll says so; 2: it has
 } seen;
 
@@ -104,6 +106,8 @@ bool wire_progress(struct swl_wire *)
 {
     if (seen.turns == 0)
         (void)sched_getaffinity(0, sizeof(seen.cpus), &seen.cpus);
+    if (seen.turns == 0)
+        (void)pthread_sigmask(SIG_BLOCK, nullptr, &seen.blocked);
     __atomic_fetch_add(&seen.turns, 1, __ATOMIC_RELEASE);
     return false;
 }
@@ -203,6 +207,20 @@ TEST_F(ProxyThread, RunsAnywhereWhereTheJobMayNotUseThoseCpus)
     ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
     start("1000-1003");
     EXPECT_TRUE(CPU_EQUAL(&mine, &seen.cpus));
+}
+
+// Handlers of the application run where it expects them; faults are still those of who makes them.
+TEST_F(ProxyThread, SignalsOfTheProcessAreForItsOwnThreads)
+{
+    sigset_t mine;
+
+    start("");
+    for (int number : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGPIPE})
+        EXPECT_EQ(sigismember(&seen.blocked, number), 1) << number;
+    for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+        EXPECT_EQ(sigismember(&seen.blocked, number), 0) << number;
+    ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &mine), 0);
+    EXPECT_EQ(sigismember(&mine, SIGTERM), 0) << "this thread is as it was";
 }
 
 TEST_F(ProxyThread, FailureBeforeTheHostHasConnectedIsNotLost)

@@ -3,6 +3,7 @@
  * Layer: transport/soft. */
 #include "transport/soft/executor.h"
 
+#include "src/base/thread.h"
 #include "src/gpu.h"
 
 #include <pthread.h>
@@ -71,7 +72,7 @@ bool swl_soft_executor_run(const char *what, int device, const char *cpus, void 
     s->main = main;
     s->arg = arg;
     s->near = read_cpus(cpus, &s->cpus);
-    if (pthread_create(&thread, NULL, thread_main, s) != 0) {
+    if (swl_thread_create(&thread, thread_main, s) != 0) {
         free(s);
         return false;
     }
