@@ -470,43 +470,6 @@ void goodbye(nic_world &w)
 
 } // namespace
 
-TEST(TcpFrame, ChecksumIsCrc32c)
-{
-    EXPECT_EQ(swl_crc32c(0, "123456789", 9), 0xe3069283u);
-    EXPECT_EQ(swl_crc32c(swl_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
-}
-
-TEST(TcpFrame, EveryChangedBitIsNoticed)
-{
-    alignas(8) uint8_t bytes[sizeof(struct tcp_frame) + 16] = {};
-    struct tcp_frame *f = reinterpret_cast<struct tcp_frame *>(bytes), seen;
-
-    f->bytes = 13;
-    f->kind = TCP_WRITE;
-    swl_tcp_seal(f, 3);
-    EXPECT_EQ(swl_tcp_look(bytes, sizeof(bytes), 3, &seen), TCP_LOOK_FRAME);
-    EXPECT_EQ(swl_tcp_look(bytes, sizeof(bytes), 4, &seen), TCP_LOOK_DAMAGED);
-    for (size_t n = 0; n < sizeof(bytes); n++)
-        EXPECT_EQ(swl_tcp_look(bytes, n, 3, &seen), TCP_LOOK_MORE);
-    for (size_t bit = 0; bit < 8 * sizeof(bytes); bit++) {
-        bytes[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
-        EXPECT_NE(swl_tcp_look(bytes, sizeof(bytes), 3, &seen), TCP_LOOK_FRAME) << bit;
-        bytes[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
-    }
-}
-
-TEST(TcpSocket, InterfacesAreNamedAsForNccl)
-{
-    EXPECT_TRUE(swl_tcp_named(nullptr, "eth0"));
-    EXPECT_FALSE(swl_tcp_named("", "lo"));
-    EXPECT_FALSE(swl_tcp_named("", "docker0"));
-    EXPECT_TRUE(swl_tcp_named("ib,eth", "eth12"));
-    EXPECT_FALSE(swl_tcp_named("=eth1", "eth12"));
-    EXPECT_TRUE(swl_tcp_named("=eth1,eth12", "eth12"));
-    EXPECT_FALSE(swl_tcp_named("^eth,lo", "eth0"));
-    EXPECT_TRUE(swl_tcp_named("^=eth,lo", "eth0"));
-}
-
 TEST(Tcp, WholeFrameIsPlacedAndAcknowledged)
 {
     nic_run(0, over_tcp(), whole_frame);

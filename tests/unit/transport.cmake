@@ -14,6 +14,9 @@ swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/port.c
 swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
+swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
+         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_flags LABELS unit)
+
 # The thread that serves a proxy, in real time and without a GPU.
 set(proxy "${PROJECT_SOURCE_DIR}/transport/proxy")
 set(soft "${PROJECT_SOURCE_DIR}/transport/soft")

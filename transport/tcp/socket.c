@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A fiber of the emulator reads the word of the thread that runs it, which to TSan is another one. */
@@ -145,15 +146,27 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
 }
 
-/* Wait for the end of a connect that has begun; 0 or an error number. */
+static uint64_t real_ms(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Wait for the end of a connect that has begun; 0 or an error number. Signals do not end it. */
 static int finish_connect(int fd, uint64_t timeout_ns)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
-    const uint64_t ms = timeout_ns / 1000000;
+    const uint64_t ms = timeout_ns / 1000000, end = real_ms() + (ms < 60000 ? ms : 60000);
     int error = 0, n;
     socklen_t length = sizeof(error);
 
-    n = poll(&p, 1, ms > 60000 ? 60000 : (int)ms);
+    do {
+        const uint64_t now = real_ms();
+
+        n = poll(&p, 1, now < end ? (int)(end - now) : 0);
+    } while (n < 0 && errno == EINTR);
     if (n < 0)
         return swl_tcp_error();
     if (n == 0)
