@@ -3,6 +3,7 @@
 #include "tests/sim/nic_fixture.h"
 #include "transport/tcp/tcp.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -453,6 +454,35 @@ void both_busy(nic_world &w)
     }
 }
 
+// The process has no descriptor left: the log says so, once, and the peer is let in when there is one.
+void no_descriptor(nic_world &w)
+{
+    scene s(w, first_nonce);
+    struct rlimit all, few;
+    std::string said;
+    size_t at;
+    int next;
+
+    ASSERT_EQ(s.connect(), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &all), 0);
+    ::testing::internal::CaptureStderr();
+    s.p.dial();
+    next = dup(0);
+    ASSERT_GE(next, 0);
+    close(next);
+    few = all;
+    few.rlim_cur = static_cast<rlim_t>(next);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    nic_sleep(10000000);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &all), 0);
+    said = ::testing::internal::GetCapturedStderr();
+    at = said.find("cannot take connections of its peers: Too many open files (ulimit -n)");
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find("cannot take", at + 1), std::string::npos) << said;
+    s.p.hello();
+    EXPECT_EQ(s.p.get().kind, TCP_WELCOME);
+}
+
 // A NIC that is destroyed is no error for who wants nothing from it.
 void goodbye(nic_world &w)
 {
@@ -522,6 +552,11 @@ TEST(Tcp, PeerThatOnlyBeatsIsMissedWhenAnAnswerIsDue)
 TEST(Tcp, EndWithoutItsHostBeats)
 {
     nic_run(0, over_tcp(), late_host);
+}
+
+TEST(Tcp, LackOfDescriptorsIsSaid)
+{
+    nic_run(0, over_tcp(), no_descriptor);
 }
 
 TEST(Tcp, TwoBusyEndsDoNotWaitForEachOther)

@@ -4,6 +4,8 @@
 
 #include "src/base/log.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -119,6 +121,20 @@ bool swl_tcp_waiting_look(struct tcp_wire *w, struct tcp_waiting *c)
     return true;
 }
 
+/* Somebody has connected, cannot be let in, and would never learn why. Said once for each such time. */
+static void say_deaf(struct tcp_wire *w, int error)
+{
+    struct pollfd p = {.fd = w->listener, .events = POLLIN};
+
+    if (w->deaf || (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM))
+        return;
+    if (poll(&p, 1, 0) != 1)
+        return; /* the kernel looks for a descriptor before it looks for a connection */
+    w->deaf = true;
+    swl_log(SWL_LEVEL_WARN, "rank %u nic: cannot take connections of its peers: %s%s",
+            w->config.rank, strerror(error), error == EMFILE ? " (ulimit -n)" : "");
+}
+
 bool swl_tcp_accept_all(struct tcp_wire *w)
 {
     bool moved = false;
@@ -129,8 +145,11 @@ bool swl_tcp_accept_all(struct tcp_wire *w)
         if (c->fd >= 0)
             continue;
         c->fd = swl_tcp_accept(w->listener);
-        if (c->fd < 0)
+        if (c->fd < 0) {
+            say_deaf(w, errno);
             break;
+        }
+        w->deaf = false;
         c->bytes = 0;
         c->deadline_ns = swl_gpu_now_ns() + HELLO_NS;
         moved = true;

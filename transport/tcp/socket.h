@@ -35,7 +35,7 @@ bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why 
 int swl_tcp_listen(struct tcp_place *place, struct tcp_why *why);
 /* Connected at the latest after timeout_ns of real time. -1: why. */
 int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct tcp_why *why);
-/* The next who has connected, or -1. */
+/* The next who has connected, or -1 and errno. */
 int swl_tcp_accept(int listener);
 /* "10.0.0.1:4711" */
 void swl_tcp_text(const struct tcp_place *place, char *text, size_t bytes);

@@ -263,6 +263,8 @@ static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
     memcpy(&a, peer->bytes, sizeof(a));
     swl_gpu_mutex_lock(w->lock);
     used = p->bound || p->state == TCP_FAILED;
+    if (!used)
+        swl_tcp_text(&a.place, p->name, sizeof(p->name));
     swl_gpu_mutex_unlock(w->lock);
     if (used)
         return swl_fail(ncclInvalidUsage,
@@ -280,7 +282,6 @@ static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
     theirs.from_qp = a.qp;
     theirs.from_generation = a.generation;
     order = memcmp(w->nonce, a.nonce, sizeof(a.nonce));
-    swl_tcp_text(&a.place, p->name, sizeof(p->name));
     if (order == 0 && qp == a.qp)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u cannot be its own peer",
                         w->config.rank, qp);

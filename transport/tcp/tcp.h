@@ -102,6 +102,7 @@ struct tcp_wire {
     struct swl_gpu_mutex *lock;
     struct tcp_place place;
     int listener; /* -1: none */
+    bool deaf;    /* the kernel gives no descriptors for connections; it was said */
     uint8_t nonce[16];
     uint32_t nqps;
     uint64_t looked_ns;     /* the server's last turn */
