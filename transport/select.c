@@ -92,16 +92,32 @@ static uint32_t allowed_here(uint32_t transports)
     return emulated() ? SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT : all;
 }
 
-static void add_why(struct swl_select_fact *fact, const char *name, const char *why)
+/* Drivers one behind the other with the same reason, as a library that is missing, say it once: `last` is
+ * where the newest reason and its names begin. */
+static void add_why(struct swl_select_fact *fact, size_t *last, const char *name, const char *why)
 {
-    const size_t at = strlen(fact->why);
+    const size_t end = strlen(fact->why);
+    const char *names = fact->why + *last, *colon = strstr(names, ": ");
 
-    snprintf(fact->why + at, sizeof(fact->why) - at, "%s%s: %s", at ? "; " : "", name, why);
+    if (colon && strcmp(colon + 2, why) == 0) {
+        const int n = (int)(colon - names);
+        char both[64];
+
+        snprintf(both, sizeof(both), "%.*s, %s", n, names, name);
+        snprintf(fact->why + *last, sizeof(fact->why) - *last, "%s: %s", both, why);
+        return;
+    }
+    *last = end ? end + 2 : 0;
+    snprintf(fact->why + end, sizeof(fact->why) - end, "%s%s: %s", end ? "; " : "", name, why);
+    if (*last >= sizeof(fact->why))
+        *last = sizeof(fact->why) - 1;
 }
 
 void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
                     struct swl_select_fact *fact_p)
 {
+    size_t last = 0;
+
     memset(fact_p, 0, sizeof(*fact_p));
     fact_p->host = soft_host(config);
     fact_p->allowed = allowed_here(transports);
@@ -112,11 +128,11 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
         if (!(fact_p->allowed & d->bit))
             continue;
         if (d->by_gpu && emulated())
-            add_why(fact_p, d->name, "no NIC reaches emulated memory");
+            add_why(fact_p, &last, d->name, "no NIC reaches emulated memory");
         else if (d->usable(config, why, sizeof(why)))
             fact_p->usable |= d->bit;
         else
-            add_why(fact_p, d->name, why);
+            add_why(fact_p, &last, d->name, why);
     }
 }
 
