@@ -277,4 +277,30 @@ TEST_F(VerbsWire, FailureOfAnyCallIsReportedAndNothingIsLeft)
     }
 }
 
+// The reason of the call that failed, or that all is well; nothing stays open.
+TEST_F(VerbsWire, WhyItIsNotUsableNamesTheCause)
+{
+    struct swl_nic_config nic = {};
+    std::string domain, memory;
+    char why[256];
+    bool usable;
+
+    for (int at = 1; at < 30; at++) {
+        fake_end();
+        verbs = fake_machine();
+        fake.fail_at = at;
+        why[0] = '\0';
+        usable = swl_verbs_wire_usable(&verbs, &nic, why, sizeof(why));
+        EXPECT_EQ(usable, fake.failed.empty() || fake.failed.find("ibv_de") == 0 ||
+                              fake.failed == "ibv_close_device")
+            << fake.failed << ": " << why;
+        EXPECT_TRUE(fake.alive.empty()) << fake.failed;
+        domain = fake.failed == "ibv_alloc_pd" ? why : domain;
+        memory = fake.failed == "ibv_reg_mr" ? why : memory;
+    }
+    EXPECT_EQ(domain, "fake0 gives no protection domain: Cannot allocate memory");
+    EXPECT_NE(memory.find("fake0 cannot register memory of the GPU"), std::string::npos) << memory;
+    EXPECT_NE(memory.find(": Cannot allocate memory"), std::string::npos) << memory;
+}
+
 } // namespace

@@ -131,9 +131,12 @@ struct verbs_wire {
 };
 
 const struct swl_wire_ops *swl_verbs_wire_ops(void);
-/* The proxy NIC over this wire, and whether it would work here (select.h). */
-bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 const struct swl_nic_ops *swl_proxy_verbs_ops(void);
+/* Would the proxy NIC over this wire work here (select.h)? */
+bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
+/* The same with these functions. */
+bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_config *config,
+                           char *why, size_t why_bytes);
 
 /* open with these functions in place of those of the machine's rdma-core; cm: NULL = load it where
  * the device needs it. */
