@@ -112,8 +112,10 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
 
     if (last_warp() && lane_id() == 0) { /* all loads are under way together */
         const struct swl_state *s = g->state;
-        const uint64_t clears = s->clears, cleared = s->cleared, epoch = s->epoch, call = s->call;
-        const uint64_t gen = peek_in_gpu(&s->gen); /* block 0 may be recovering */
+        const uint64_t clears = s->clears, cleared = s->cleared;
+        /* block 0 may be recovering: then these are not used */
+        const uint64_t gen = peek_in_gpu(&s->gen);
+        const uint64_t epoch = peek_in_gpu(&s->epoch), call = peek_in_gpu(&s->call);
         bool given_up;
 
         watch_fill(&c->watch, g, op);

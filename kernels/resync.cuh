@@ -189,8 +189,11 @@ SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
     warp_sync();
     if (given_up) { /* a call was given up: new generation, everything counts anew */
         if (lane_id() == 0) {
+            const uint64_t start = g->shape.start_low;
+
             publish_in_gpu(&s->gen, failed + 1);
-            s->call = s->epoch = g->shape.start_low;
+            publish_in_gpu(&s->call, start); /* other blocks load them in call_begin */
+            publish_in_gpu(&s->epoch, start);
             publish_in_gpu(&s->claimed, 0u); /* other blocks look at it in call_begin */
             w->gen = failed + 1;
         }
