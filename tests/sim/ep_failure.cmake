@@ -19,6 +19,13 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
                                                                      ENVIRONMENT "${env}")
         endif()
     endforeach()
+    # Queue pairs connected anew over the other NICs that run here.
+    add_test(NAME ep_failure_tcp COMMAND ep_failure_test)
+    set_tests_properties(ep_failure_tcp PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
+        "SWIMLANE_TRANSPORT=peer,tcp;GTEST_FILTER=Calls/EpLost.*ErrorEntryInDispatch")
+    add_test(NAME ep_failure_blocks COMMAND ep_failure_test)
+    set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
+        "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
     if(SWL_SANITIZE)
         target_compile_definitions(ep_failure_test PRIVATE SWL_SANITIZED=1)
     endif()
