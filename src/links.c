@@ -283,6 +283,11 @@ static ncclResult_t mend(struct ncclEpGroup *g, bool *broken)
         return ncclSuccess;
     }
     swl_mend_begin(l->mend, broken, l->gen);
+    /* who has a queue pair in error has told the ranks at the other ends of all of its */
+    any = any || swl_peers_reports(&g->peers, g->info.rank, l->mended);
+    for (uint32_t r = 0; r < g->info.nranks && !any; r++)
+        if (!swl_peers_reports(&g->peers, r, l->mended))
+            swl_mend_spare(l->mend, r);
     rc = rounds(g);
     l->suspect = rc != ncclSuccess;
     if (rc == ncclSuccess) {

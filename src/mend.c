@@ -30,6 +30,7 @@ struct pair {
     bool ask;    /* an ASK is due */
     bool agreed; /* the peer knows this round, this rank knows the peer's */
     bool reset, done, gone;
+    bool asked; /* before this round began */
 };
 
 struct swl_mend {
@@ -124,9 +125,20 @@ void swl_mend_begin(struct swl_mend *m, const bool *broken, uint64_t generation)
         pair->broken = false;
         for (uint32_t i = 0; i < m->nlinks; i++)
             pair->broken = pair->broken || (broken[i] && m->links[i].is.rank == pair->rank);
+        pair->asked = pair->heard > pair->answered;
         start_pair(m, pair);
         pair->answered = pair->heard;
     }
+}
+
+void swl_mend_spare(struct swl_mend *m, uint32_t rank)
+{
+    struct pair *p = pair_of(m, rank);
+
+    if (!p || p->broken || p->asked)
+        return;
+    p->done = true;
+    p->ask = false;
 }
 
 /* ---- what peers say ---- */
@@ -252,6 +264,8 @@ static ncclResult_t step_pair(struct swl_mend *m, struct pair *p)
 {
     bool done = true;
 
+    if (p->done)
+        return ncclSuccess;
     if (p->gone)
         return swl_fail(ncclSystemError,
                         "queue pairs to rank %" PRIu32 " cannot be connected anew: that rank is "

@@ -74,6 +74,9 @@ uint32_t swl_mend_rank(const struct swl_mend *mend, uint32_t link);
 
 /* A new round; broken[link]. `generation` goes with every ASK: what was given up. */
 void swl_mend_begin(struct swl_mend *mend, const bool *broken, uint64_t generation);
+/* Behind begin: as far as this rank knows nothing is in error between it and that rank, which knows no more;
+ * the round does not wait for it unless it asks. */
+void swl_mend_spare(struct swl_mend *mend, uint32_t rank);
 /* All messages of the four kinds, at any time. The sentence of a failure is said by the next step. */
 void swl_mend_hear(struct swl_mend *mend, const struct swl_oob_message *message);
 /* The connection with that rank has ended. */

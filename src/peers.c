@@ -208,6 +208,11 @@ bool swl_peers_queue_pair(const struct swl_peers *p, uint64_t gen)
     return p->news.kind == SWL_FAULT_COMPLETION && swl_poison_gen(p->news.word) >= gen;
 }
 
+bool swl_peers_reports(const struct swl_peers *p, uint32_t rank, uint64_t gen)
+{
+    return p->connected && (p->told[rank] & 1) && p->told[rank] >> 1 > gen;
+}
+
 bool swl_peers_send(struct swl_peers *p, uint32_t rank, const struct swl_oob_message *message)
 {
     const uint32_t peer = p->connected ? swl_oob_peer(p->oob, rank) : UINT32_MAX;

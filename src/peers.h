@@ -68,6 +68,8 @@ void swl_peers_look(struct swl_peers *peers);
 void swl_peers_tell(struct swl_peers *peers, const struct swl_notice *notice);
 /* The news are about a queue pair in error, and of this generation or a later one. */
 bool swl_peers_queue_pair(const struct swl_peers *peers, uint64_t gen);
+/* That rank has told of a queue pair in error, after a generation later than `gen`. */
+bool swl_peers_reports(const struct swl_peers *peers, uint32_t rank, uint64_t gen);
 /* For swl_mend_ops. */
 bool swl_peers_send(struct swl_peers *peers, uint32_t rank, const struct swl_oob_message *message);
 
