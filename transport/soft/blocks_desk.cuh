@@ -198,7 +198,7 @@ SWL_DEV uint8_t *nic_within(const struct nic_known *k, const struct nic_want *wa
 {
     uint8_t *memory = soft_within(&k->region, k->pd, want->address, want->bytes, want->access);
 
-    return (want->key != 0) & (k->region.key == want->key) ? memory : nullptr;
+    return ((want->key != 0) & (k->region.key == want->key)) ? memory : nullptr;
 }
 
 /* Memory that each lane which `asks` may touch, else NULL. */

@@ -45,7 +45,7 @@ SOFT_FN uint8_t *soft_within(const struct soft_region *r, uint32_t pd, uint64_t 
     const bool allowed = (r->pd == pd) & ((r->access & access) == access);
     const bool within = (address >= r->address) & (bytes <= r->bytes) & (first <= r->bytes - bytes);
 
-    return allowed & within ? r->memory + first : nullptr;
+    return (allowed & within) ? r->memory + first : nullptr;
 }
 
 /* Memory of [address, address + bytes) if the key allows it, else NULL. Inside enter/leave. */
@@ -79,10 +79,11 @@ SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint32_t r
                          uint64_t *end_p)
 {
     const uint64_t end = swl_index_after(qp->end, swl_doorbell_index(doorbell));
+    const uint32_t qpn = swl_doorbell_qpn(doorbell);
+    const bool recorded = soft_recorded(qp, record, end);
 
     *end_p = end;
-    return (swl_doorbell_qpn(doorbell) == qp->qpn) &
-           (end - qp->completed <= 1ull << qp->depth_log2) & soft_recorded(qp, record, end);
+    return (qpn == qp->qpn) & (end - qp->completed <= 1ull << qp->depth_log2) & recorded;
 }
 
 /* Shape of an entry: what its kind demands. */
@@ -179,7 +180,7 @@ SOFT_FN uint32_t soft_read(Mem mem, const struct soft_qp *qp, uint64_t index, st
 {
     uint64_t slot = index & ((1ull << qp->depth_log2) - 1);
     struct swl_wqe w = {};
-    uint32_t flags, syndrome;
+    uint32_t flags, at, qpn, modifier, syndrome;
     bool bad;
 
     mem.copy(&w, qp->sq + slot * SWL_WQE_BYTES, sizeof(w));
@@ -188,8 +189,10 @@ SOFT_FN uint32_t soft_read(Mem mem, const struct soft_qp *qp, uint64_t index, st
     op->opcode = swl_wqe_opcode(&w);
     op->signalled = (flags & 0x0cu) == SWL_WQE_SIGNALLED;
     op->pieces = 0;
-    bad = (swl_wqe_index(&w) != (index & 0xffffu)) | (swl_wqe_qpn(&w) != qp->qpn) |
-          (swl_wqe_modifier(&w) != 0) | ((flags & ~0xeeu) != 0);
+    at = swl_wqe_index(&w);
+    qpn = swl_wqe_qpn(&w);
+    modifier = swl_wqe_modifier(&w);
+    bad = (at != (index & 0xffffu)) | (qpn != qp->qpn) | (modifier != 0) | ((flags & ~0xeeu) != 0);
     syndrome = soft_decode(&w, op);
     return bad ? (uint32_t)SWL_SYNDROME_LOCAL_OPERATION : syndrome;
 }
