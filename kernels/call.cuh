@@ -104,6 +104,13 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
     }
 }
 
+/* Refused: a late word of a peer may overwrite the poison before the last block looks at it, hence a bit. */
+SWL_DEV bool call_refuse(const struct swl_watch *w)
+{
+    or_in_gpu(w->async_bits, SWL_ASYNC_TIMEOUT); /* pairs with the look in call_end */
+    return false;
+}
+
 /* All threads of the block. False: the group is poisoned or could not recover; run no role. */
 SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
 {
@@ -121,7 +128,7 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
         watch_fill(&c->watch, g, op);
         given_up = watch_given_up_in(&c->watch, gen);
         c->recover = clears != cleared;
-        c->go = c->recover || !given_up;
+        c->go = c->recover || !given_up || call_refuse(&c->watch);
         if (!c->recover)
             call_number(c, gen, op == SWL_OP_UPDATE ? epoch : call);
     }
@@ -140,7 +147,7 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
                 c->go = !(g->state->resynced & SWL_RESYNC_FAILED);
         }
         if (first_thread() && watch_given_up(&c->watch))
-            c->go = 0;
+            c->go = call_refuse(&c->watch);
         block_sync();
     }
     go = c->go;

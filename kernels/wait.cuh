@@ -51,7 +51,7 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w, uint64_t seen)
 
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
  * word with its own, smaller generation since: whoever gave up has left a bit. Nothing is read on the
- * strength of it, so that three relaxed loads, one behind the other, are enough. */
+ * strength of it, so that three relaxed loads, under way together, are enough. */
 struct watch_look {
     uint64_t poison;
     uint32_t claimed, bits;
