@@ -515,6 +515,25 @@ TEST(Qp, F20_SignalsNeverSpanQueuePairs)
     }
 }
 
+// A team of blocks looks at the doorbells of 32 queue pairs at once.
+TEST(Qp, MoreQueuePairsThanATeamHasLanesAreServed)
+{
+#ifdef SIMT_TSAN
+    GTEST_SKIP() << "the host reads what lanes have counted";
+#endif
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        nic_options o;
+
+        o.nqps = 150; // of two teams
+        o.depth = 16;
+        o.executor = SWL_SOFT_BLOCKS;
+        if (seed % 2) // some of them kept
+            o.room_bytes = 64u << 10;
+        fan_in_rounds = 4;
+        nic_run(seed, o, fan_in);
+    }
+}
+
 // F-45: completions come 100 ms after their entries, so that the poster waits for room again and again.
 TEST(Qp, F45_PosterWaitsForLateCompletions)
 {

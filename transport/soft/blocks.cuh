@@ -444,6 +444,7 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
     uint32_t bytes;
     uint64_t now;
 
+    warp_sync(); /* the doorbell was acquired by the lane that looked at it: its record, and its entries */
     if (lane_id() == 0)
         nic_doorbell(t, qp, look);
     warp_sync();
