@@ -61,7 +61,7 @@ TEST(Field, F30_SumsAreMadeInFp32)
         if (field_slow && topk > 16)
             break;
         if (on_gpus && topk > 16 * ngpus)
-            GTEST_SKIP() << "the SMs of " << topk << " ranks and their NICs are more than one GPU's";
+            GTEST_SKIP() << "SMs of " << topk << " ranks and their NICs: more than one GPU's";
         FieldJob job;
 
         job.experts = topk;
