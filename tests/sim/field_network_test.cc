@@ -2,10 +2,14 @@
 #include "tests/sim/ep_bench.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <gtest/gtest.h>
 
 namespace
 {
+
+/* Before the first message, which settles the level: groups say which network they use. */
+const int logging = setenv("SWIMLANE_LOG", "info", 1);
 
 class FieldNetwork : public ::testing::Test
 {
@@ -33,12 +37,29 @@ void over_tcp()
     setenv("SWIMLANE_SOCKET_IFNAME", "lo", 1);
 }
 
-// What is said by a run of two nodes that must fail.
-std::string failing(const std::string &more)
+// What is said by a run that must pass, or fail.
+std::string said_by(const std::string &words, bool passes)
 {
     ::testing::internal::CaptureStderr();
-    EXPECT_FALSE(ep_bench(line(2, 1, more)));
-    return ::testing::internal::GetCapturedStderr();
+    const bool passed = ep_bench(words);
+    const std::string text = ::testing::internal::GetCapturedStderr();
+
+    EXPECT_EQ(passed, passes) << words << "\n" << text;
+    return text;
+}
+
+std::string failing(const std::string &more)
+{
+    return said_by(line(2, 1, more), false);
+}
+
+size_t times(const std::string &text, const std::string &words)
+{
+    size_t n = 0;
+
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+        n++;
+    return n;
 }
 
 // Every rank sends to every rank and to itself; no memory of a peer is used.
@@ -81,7 +102,9 @@ TEST_F(FieldNetwork, F85_PathsSwitchedOffDoNotChangeResults)
             SCOPED_TRACE(list);
             setenv("SWIMLANE_TRANSPORT", list, 1);
             setenv("SWIMLANE_SOFT_EXECUTOR", executor, 1);
-            EXPECT_BENCH(line(2, 2, "--tokens 17 --hidden 128 --ragged"));
+            EXPECT_NE(said_by(line(2, 2, "--tokens 17 --hidden 128 --ragged"), true)
+                          .find("group: network soft between "),
+                      std::string::npos);
         }
 }
 
@@ -92,7 +115,9 @@ TEST_F(FieldNetwork, F85_ProxiesDoNotChangeResults)
     for (const char *list : {"peer,tcp", "tcp", "devx,tcp"}) {
         SCOPED_TRACE(list);
         setenv("SWIMLANE_TRANSPORT", list, 1);
-        EXPECT_BENCH(line(2, 2, "--tokens 17 --hidden 128 --ragged"));
+        EXPECT_NE(said_by(line(2, 2, "--tokens 17 --hidden 128 --ragged"), true)
+                      .find("group: network tcp between "),
+                  std::string::npos);
     }
 }
 
@@ -171,8 +196,9 @@ TEST_F(FieldNetwork, F89_NetworkSwitchedOffInAnyCase)
     for (const char *word : {"peer", "PEER", "Peer"}) {
         SCOPED_TRACE(word);
         setenv("SWIMLANE_TRANSPORT", word, 1);
-        EXPECT_BENCH(line(1, 2, "--tokens 17 --hidden 128"));
-        EXPECT_FALSE(ep_bench(line(2, 1, "--tokens 17 --hidden 128"))) << "there is no network";
+        EXPECT_EQ(times(said_by(line(1, 2, "--tokens 17 --hidden 128"), true), "group: network"),
+                  0u);
+        EXPECT_EQ(times(failing("--tokens 17 --hidden 128"), "group: network"), 0u);
     }
 }
 
@@ -182,7 +208,11 @@ TEST_F(FieldNetwork, F84_ChunksOfAnySize)
          {"0", "-1", "1", "31", "32", "33", "63", "64", "65", "65536", "2147483648"}) {
         SCOPED_TRACE(chunk);
         setenv("NCCL_EP_TOKENS_PER_CHUNK", chunk, 1);
-        EXPECT_BENCH(line(2, 1, "--tokens 73 --hidden 128"));
+        const std::string text = said_by(line(2, 1, "--tokens 73 --hidden 128"), true);
+        const bool refused = strcmp(chunk, "-1") == 0 || strcmp(chunk, "2147483648") == 0;
+
+        /* once for each rank */
+        EXPECT_EQ(times(text, "NCCL_EP_TOKENS_PER_CHUNK '"), refused ? 2u : 0u) << text;
     }
 }
 
