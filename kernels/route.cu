@@ -42,10 +42,8 @@ SWL_DEV bool route_steps(const struct route_block *b)
 {
     bool ok = true;
 
-    if (block_id() == 0 && first_thread()) {
-        b->head->complete = 0; /* a failed update leaves no valid handle */
+    if (block_id() == 0 && first_thread())
         mailbox_open(b);
-    }
     route_count(b);
     if (!grid_sync(b, 1))
         return false;
@@ -78,8 +76,12 @@ SWL_KERNEL void swl_route_kernel(struct swl_route_args args)
     const struct route_block b = route_block_of(&args);
     const uint32_t nselected = b.g->shape.nranks * b.g->shape.nlocal_experts;
 
-    if (first_thread())
+    if (first_thread()) {
         b.common->step_failed = 0; /* set when a step of block 0 fails */
+        /* a failed update leaves no valid handle, also if block 0 alone has given it up */
+        if (block_id() == 0)
+            b.head->complete = 0;
+    }
     if (call_begin(b.g, SWL_OP_UPDATE))
         route_steps(&b);
     if (call_end(b.g)) /* counters of the next update start at zero */
