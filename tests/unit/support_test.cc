@@ -207,3 +207,28 @@ TEST(Json, NestsAndEscapes)
               "{\n  \"a\\\"b\": \"line\\u000a\",\n  \"list\": [\n    -3,\n    null\n  ],\n"
               "  \"none\": {},\n  \"ok\": true\n}\n");
 }
+
+TEST(Json, BytesThatAreNoUtf8DoNotSpoilIt)
+{
+    const struct {
+        const char *text, *written;
+    } cases[] = {
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80"},
+        {"a\xff", "a\\ufffd"},                                /* never in UTF-8 */
+        {"\x80z", "\\ufffdz"},                                /* continues nothing */
+        {"\xe2\x82", "\\ufffd\\ufffd"},                       /* cut off */
+        {"\xc3\"", "\\ufffd\\\""},                            /* the quote is no part of it */
+        {"\xc0\xaf", "\\ufffd\\ufffd"},                       /* longer than needed */
+        {"\xe0\x80\xaf", "\\ufffd\\ufffd\\ufffd"},            /* likewise */
+        {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},            /* half of a pair of UTF-16 */
+        {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* beyond U+10FFFF */
+    };
+
+    for (const auto &c : cases) {
+        FILE *file = tmpfile();
+        swl_json json{file, 0, false};
+
+        swl_json_text(&json, nullptr, c.text);
+        EXPECT_EQ(text_of(file), std::string("\"") + c.written + "\"");
+    }
+}

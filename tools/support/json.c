@@ -4,18 +4,43 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* Bytes of the character of UTF-8 at `text`, which has none of ASCII there; 0 if it is none. */
+static int utf8_bytes(const unsigned char *text)
+{
+    const int n = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    uint32_t number = text[0] & (0x7fu >> n);
+
+    if (text[0] < 0xc2 || text[0] > 0xf4)
+        return 0;
+    for (int i = 1; i < n; i++) {
+        if ((text[i] & 0xc0) != 0x80) /* the end of the text, too */
+            return 0;
+        number = number << 6 | (text[i] & 0x3f);
+    }
+    if ((n == 3 && (number < 0x800 || number >> 11 == 0xd800 >> 11)) ||
+        (n == 4 && (number < 0x10000 || number > 0x10ffff)))
+        return 0;
+    return n;
+}
+
+/* Names and variables come from outside: bytes that are no UTF-8 become U+FFFD each. */
 static void put_text(FILE *file, const char *text)
 {
-    fputc('"', file);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
+    const unsigned char *at = (const unsigned char *)text;
 
-        if (c == '"' || c == '\\')
-            fprintf(file, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(file, "\\u%04x", c);
+    fputc('"', file);
+    while (*at) {
+        const int n = *at < 0x80 ? 1 : utf8_bytes(at);
+
+        if (*at == '"' || *at == '\\')
+            fprintf(file, "\\%c", *at);
+        else if (*at < 0x20)
+            fprintf(file, "\\u%04x", *at);
+        else if (n == 0)
+            fputs("\\ufffd", file);
         else
-            fputc(c, file);
+            fwrite(at, 1, (size_t)n, file);
+        at += n ? n : 1;
     }
     fputc('"', file);
 }
