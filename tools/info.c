@@ -2,10 +2,12 @@
  * people and for reports of faults. Starts without GPU, driver, rdma-core or NIC. Layer: tools. */
 #include "tools/info.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- output ---- */
 
@@ -98,6 +100,31 @@ static bool take_number(const char *text, int *number_p)
     return true;
 }
 
+/* A folder there is. */
+static bool take_root(const char *text, const char **root_p)
+{
+    struct stat what;
+
+    if (text == NULL || stat(text, &what) != 0 || !S_ISDIR(what.st_mode))
+        return false;
+    *root_p = text;
+    return true;
+}
+
+/* domain:bus:device.function in hexadecimal, as /sys names it. */
+static bool take_gpu(const char *text, const char **gpu_p)
+{
+    const char *form = "xxxx:xx:xx.x";
+
+    if (text == NULL || strlen(text) != strlen(form))
+        return false;
+    for (size_t i = 0; form[i]; i++)
+        if (form[i] == 'x' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])
+            return false;
+    *gpu_p = text;
+    return true;
+}
+
 /* 0: run; else what main returns, plus one. */
 static int parse(struct info_options *o, int argc, char **argv)
 {
@@ -113,12 +140,9 @@ static int parse(struct info_options *o, int argc, char **argv)
             continue;
         }
         if ((strcmp(word, "--nodes") == 0 && take_number(next, &o->nodes)) ||
-            (strcmp(word, "--ranks-per-node") == 0 && take_number(next, &o->ranks_per_node))) {
-            i++;
-            continue;
-        }
-        if ((strcmp(word, "--root") == 0 || strcmp(word, "--gpu") == 0) && next) {
-            *(word[2] == 'r' ? &o->root : &o->gpu) = next;
+            (strcmp(word, "--ranks-per-node") == 0 && take_number(next, &o->ranks_per_node)) ||
+            (strcmp(word, "--root") == 0 && take_root(next, &o->root)) ||
+            (strcmp(word, "--gpu") == 0 && take_gpu(next, &o->gpu))) {
             i++;
             continue;
         }

@@ -152,6 +152,10 @@ class Info(unittest.TestCase):
         self.assertEqual(got.returncode, 0)
         self.assertEqual(got.stderr.count("pigeon"), 1)
 
+    def test_json_survives_bytes_that_are_no_text(self):
+        got = info(SWIMLANE_IB_HCA=os.fsdecode(b"mlx5_\xff\"\x01"))["variables"]
+        self.assertEqual(got["SWIMLANE_IB_HCA"]["value"], "mlx5_\ufffd\"\x01")
+
     def test_choice_follows_layout_and_list(self):
         layout = ("--nodes", "2", "--ranks-per-node", "2")
         for words, peers in ((None, ["peer", "soft", "soft"]), ("soft", ["soft"] * 3),
@@ -165,7 +169,9 @@ class Info(unittest.TestCase):
             self.assertEqual([p.split(":")[0] for p in got], peers, words)
 
     def test_wrong_options_are_refused(self):
-        for words in (("--what",), ("--nodes",), ("--nodes", "0"), ("--nodes", "x"), ("--root",)):
+        for words in (("--what",), ("--nodes",), ("--nodes", "0"), ("--nodes", "x"), ("--root",),
+                      ("--root", "/nowhere"), ("--root", TOOL), ("--gpu",), ("--gpu", "0"),
+                      ("--gpu", "0000:18:00"), ("--gpu", "0000:18:00.0/..")):
             got = run(*words)
             self.assertEqual((got.returncode, got.stdout), (2, ""), words)
             self.assertIn(words[0], got.stderr)
