@@ -140,8 +140,8 @@ static void table_row(struct swl_table *table, const struct bench_options *o, co
 #if SWL_EMULATED
 static void print_clock(const struct bench_options *o)
 {
-    if (o->place == BENCH_THREADS)
-        printf("\n  us and GB/s: the emulator's clock while threads run, which models nothing;\n"
+    if (o->place != BENCH_FIBERS)
+        printf("\n  us and GB/s: the emulator's clock in real time, which models nothing;\n"
                "  use --place fibers for modelled times\n");
     else
         printf(

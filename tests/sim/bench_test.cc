@@ -90,6 +90,25 @@ TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
     EXPECT_NE(report.find("without a link model"), std::string::npos) << report;
 }
 
+// Only ranks that are fibers have virtual time; figures of real time model nothing.
+TEST(Bench, ReportSaysWhetherItsTimesAreModelled)
+{
+    for (const char *place : {"processes", "threads", "fibers"}) {
+        const bool modelled = std::string(place) == "fibers";
+
+        testing::internal::CaptureStdout();
+        const bool ok = ep_bench(std::string("--nodes 2 --ranks-per-node 1 --tokens 1 --hidden 8 "
+                                             "--sms 2 --iterations 1 --place ") +
+                                     place,
+                                 false);
+        const std::string report = testing::internal::GetCapturedStdout();
+
+        EXPECT_TRUE(ok) << place << "\n" << report;
+        EXPECT_EQ(report.find("modelled (virtual time") != std::string::npos, modelled) << report;
+        EXPECT_EQ(report.find("models nothing") == std::string::npos, modelled) << report;
+    }
+}
+
 // The emulator has a limit; ranks beyond it share GPUs.
 TEST(Bench, MoreRanksThanGpusShareThem)
 {
