@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -312,6 +313,17 @@ static void accept_all(struct swl_oob *oob, struct oob_pending *pending)
     }
 }
 
+/* Could this process open one more? */
+static bool descriptors_left(const struct swl_oob *oob)
+{
+    int fd = fcntl(oob->epoll, F_DUPFD_CLOEXEC, 0);
+    const bool left = fd >= 0;
+
+    if (left)
+        close(fd);
+    return left;
+}
+
 static uint32_t first_missing(const struct swl_oob *oob)
 {
     for (uint32_t i = 0; i < oob->npeers; i++)
@@ -344,9 +356,10 @@ static ncclResult_t meet_all(struct swl_oob *oob, const struct swl_oob_address *
         swl_gpu_sleep_ns(POLL_NS);
     }
     swl_time_text(oob->config.timeout_ns, time, sizeof(time));
-    return swl_fail(ncclSystemError,
-                    "rank %" PRIu32 " channel: rank %" PRIu32 " has not connected within %s",
-                    oob->config.rank, oob->peers[first_missing(oob)].rank, time);
+    return swl_fail(
+        ncclSystemError, "rank %" PRIu32 " channel: rank %" PRIu32 " has not connected within %s%s",
+        oob->config.rank, oob->peers[first_missing(oob)].rank, time,
+        descriptors_left(oob) ? "" : "; this process has no descriptor left (ulimit -n)");
 }
 
 ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *all,
@@ -355,12 +368,13 @@ ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *
     struct oob_pending pending[OOB_PENDING];
     ncclResult_t rc;
 
-    oob->epoll = epoll_create1(EPOLL_CLOEXEC);
     oob->peers = calloc(npeers + 1u, sizeof(*oob->peers));
+    if (oob->peers != NULL)
+        oob->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (oob->epoll < 0 || oob->peers == NULL)
-        return swl_fail(ncclSystemError,
-                        "rank %" PRIu32 " channel: no room for %" PRIu32 " connections",
-                        oob->config.rank, npeers);
+        return swl_fail(
+            ncclSystemError, "rank %" PRIu32 " channel: no room for %" PRIu32 " connections: %s%s",
+            oob->config.rank, npeers, strerror(errno), errno == EMFILE ? " (ulimit -n)" : "");
     oob->npeers = npeers;
     for (uint32_t i = 0; i < npeers; i++) {
         oob->peers[i].rank = peers[i];

@@ -11,6 +11,7 @@
 #include <functional>
 #include <signal.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -319,6 +320,34 @@ TEST_P(Oob, RanksThatCannotListenAreNamed)
     EXPECT_FALSE(swl_oob_possible(all, 3, why, sizeof(why)));
     EXPECT_NE(std::string(why).find("rank 2 cannot listen"), std::string::npos) << why;
     close_all(&c);
+}
+
+// Both ranks are in this process, which may open `more` descriptors while they connect. Who gives up
+// first returns its own, so that the other one may find some again.
+TEST_P(Oob, LackOfDescriptorsIsNamed)
+{
+    for (const rlim_t more : {0, 2}) { // nothing; what waits, but no connection
+        Channels c;
+        struct rlimit old, few;
+        std::string said;
+
+        c.timeout_ns = 200 * ms;
+        open_all(&c, 2, GetParam());
+        const int lowest = dup(0);
+        close(lowest);
+        ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+        few = old;
+        few.rlim_cur = static_cast<rlim_t>(lowest) + more;
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        on_fibers(2, [&c](uint32_t r) { connect_rank(&c, r, c.address); });
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+        for (uint32_t r = 0; r < 2; r++) {
+            EXPECT_EQ(c.connected[r], ncclSystemError);
+            said += c.sentence[r];
+        }
+        EXPECT_NE(said.find("(ulimit -n)"), std::string::npos) << more << ": " << said;
+        close_all(&c);
+    }
 }
 
 std::string wire_name(const testing::TestParamInfo<bool> &tcp)
