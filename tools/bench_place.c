@@ -163,8 +163,8 @@ bool bench_job_place(struct bench_options *o, char **argv)
     if (!deal_devices(o))
         return false;
     if (SWL_EMULATED && o->place == BENCH_LAUNCHED && o->size.nranks > 1) {
-        fprintf(stderr, "swimlane-bench: emulated ranks of a node reach each other in one process "
-                        "only: --place fibers, threads or processes (one a node)\n");
+        fprintf(stderr, "swimlane-bench: emulated ranks that a launcher starts do not find each "
+                        "other: --place fibers, threads or processes\n");
         return false;
     }
     if (SWL_EMULATED && o->place != BENCH_FIBERS && any_shared_device(o)) {
