@@ -174,7 +174,6 @@ static ncclResult_t abandon_device(struct ncclEpGroup *group)
     for (uint32_t i = 0; i < SWL_MEMORIES; i++)
         free(group->shared[i].map.peer);
     free(group->window.peer);
-    free(group->link_drivers);
     rc = swl_pool_release(group);
     if (group->last)
         keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
@@ -193,6 +192,7 @@ ncclResult_t swl_group_release(struct ncclEpGroup *group)
     if (group->info.lock)
         swl_gpu_mutex_destroy(group->info.lock);
     swl_topology_free(&group->topology);
+    free(group->link_drivers); /* of a group that came no further */
     free(group);
     return rc;
 }

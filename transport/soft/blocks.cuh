@@ -462,6 +462,7 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
         nic_count(qp, batch.writes, bytes); /* behind what somebody waits for */
         nic_finish(t, look, qp, now, batch.quick, d);
     }
+    warp_sync(); /* all lanes have read the state, also where nothing was fetched or executed */
     if (lane_id() == 0) {
         if (qp->flush_ns <= now)
             nic_flush(qp);
