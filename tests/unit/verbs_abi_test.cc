@@ -1,11 +1,10 @@
 // Every struct, number and call of transport/verbs/abi.h against the headers of rdma-core.
+#include "tests/unit/same_abi.h"
 #include "transport/verbs/verbs.h"
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
-
-#include <type_traits>
 
 // Macros that hide the exported functions.
 #undef ibv_query_port
@@ -14,35 +13,6 @@
 namespace
 {
 
-// Two types that travel the same way: both pointers, or numbers of one size.
-template <class A, class B> constexpr bool same_way()
-{
-    return std::is_pointer<A>::value == std::is_pointer<B>::value &&
-           std::is_void<A>::value == std::is_void<B>::value &&
-           (std::is_void<A>::value ||
-            sizeof(std::conditional_t<std::is_void<A>::value, int, A>) ==
-                sizeof(std::conditional_t<std::is_void<B>::value, int, B>));
-}
-
-template <class F, class G> struct calls;
-template <class R, class... A, class S, class... B> struct calls<R (*)(A...), S (*)(B...)> {
-    static constexpr bool same()
-    {
-        if constexpr (sizeof...(A) != sizeof...(B))
-            return false;
-        else
-            return same_way<R, S>() && (same_way<A, B>() && ...);
-    }
-};
-
-// noexcept is part of the type of some declarations.
-template <class F> struct plain {
-    using type = F;
-};
-template <class R, class... A> struct plain<R (*)(A...) noexcept> {
-    using type = R (*)(A...);
-};
-
 #define EXPECT_SAME_CALL(result, symbol, arguments)                                                \
     EXPECT_TRUE((calls<decltype(swl_verbs::symbol), plain<decltype(&::symbol)>::type>::same()))    \
         << #symbol;
@@ -50,10 +20,6 @@ template <class R, class... A> struct plain<R (*)(A...) noexcept> {
 TEST(VerbsAbi, CallsHaveTheArgumentsOfTheLibraries){
     VERBS_CALLS(EXPECT_SAME_CALL) VERBS_LATER_CALLS(EXPECT_SAME_CALL) MLX5_CALLS(EXPECT_SAME_CALL)
         MLX5_LATER_CALLS(EXPECT_SAME_CALL)}
-
-#define EXPECT_SAME_FIELD(mine, field, real, its)                                                  \
-    EXPECT_EQ(offsetof(struct mine, field), offsetof(struct real, its)) << #mine "." #field;       \
-    EXPECT_EQ(sizeof(mine::field), sizeof(real::its)) << #mine "." #field
 
 TEST(VerbsAbi, PortAttributesMatch)
 {
