@@ -55,3 +55,56 @@ class Devx : public ::testing::Test
     struct swl_nic_config config = {0,       0, 4, 256, 0,       1000000000, {},
                                     nullptr, 0, 0, &ib, nullptr, nullptr,    0};
 };
+
+// Two NICs, each with one queue pair.
+class Mlx5Pair : public Devx
+{
+  protected:
+    void open()
+    {
+        for (int n = 0; n < 2; n++) {
+            ASSERT_EQ(create(&nic[n], n), ncclSuccess) << swl_last_error();
+            ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();
+        }
+        exchange();
+    }
+    void exchange()
+    {
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(nic[n]->ops->address(nic[n], qp[n], &address[n]), ncclSuccess);
+    }
+    ncclResult_t connect(int n)
+    {
+        return nic[n]->ops->connect(nic[n], qp[n], &address[1 - n]);
+    }
+    struct swl_nic_qp_status query(int n)
+    {
+        struct swl_nic_qp_status s = {};
+
+        EXPECT_EQ(nic[n]->ops->query(nic[n], qp[n], &s), ncclSuccess) << swl_last_error();
+        return s;
+    }
+    struct swl_qp view(int n)
+    {
+        struct swl_qp v = {};
+
+        EXPECT_EQ(nic[n]->ops->view(nic[n], qp[n], &v), ncclSuccess);
+        return v;
+    }
+    void close()
+    {
+        for (auto &one : nic) {
+            EXPECT_TRUE(one == nullptr || one->ops->destroy(one) == ncclSuccess)
+                << swl_last_error();
+            one = nullptr;
+        }
+    }
+    ~Mlx5Pair() override
+    {
+        close();
+    }
+
+    struct swl_nic *nic[2] = {nullptr, nullptr};
+    uint32_t qp[2] = {0, 0};
+    struct swl_nic_address address[2];
+};

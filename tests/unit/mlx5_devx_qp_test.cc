@@ -9,52 +9,7 @@
 namespace
 {
 
-// Two NICs, each with one queue pair.
-class DevxPair : public Devx
-{
-  protected:
-    void open()
-    {
-        for (int n = 0; n < 2; n++) {
-            ASSERT_EQ(create(&nic[n], n), ncclSuccess) << swl_last_error();
-            ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();
-        }
-        exchange();
-    }
-    void exchange()
-    {
-        for (int n = 0; n < 2; n++)
-            ASSERT_EQ(nic[n]->ops->address(nic[n], qp[n], &address[n]), ncclSuccess);
-    }
-    ncclResult_t connect(int n)
-    {
-        return nic[n]->ops->connect(nic[n], qp[n], &address[1 - n]);
-    }
-    struct swl_nic_qp_status query(int n)
-    {
-        struct swl_nic_qp_status s = {};
-
-        EXPECT_EQ(nic[n]->ops->query(nic[n], qp[n], &s), ncclSuccess) << swl_last_error();
-        return s;
-    }
-    struct swl_qp view(int n)
-    {
-        struct swl_qp v = {};
-
-        EXPECT_EQ(nic[n]->ops->view(nic[n], qp[n], &v), ncclSuccess);
-        return v;
-    }
-    ~DevxPair() override
-    {
-        for (int n = 0; n < 2; n++)
-            EXPECT_TRUE(nic[n] == nullptr || nic[n]->ops->destroy(nic[n]) == ncclSuccess)
-                << swl_last_error();
-    }
-
-    struct swl_nic *nic[2] = {nullptr, nullptr};
-    uint32_t qp[2] = {0, 0};
-    struct swl_nic_address address[2];
-};
+using DevxPair = Mlx5Pair;
 
 TEST_F(DevxPair, CreationTellsTheDeviceWhereEverythingIs)
 {
