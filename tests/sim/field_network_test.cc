@@ -1,5 +1,6 @@
 // Field reports about networks: the same exchange over every path.
 #include "tests/sim/ep_bench.h"
+#include "tests/sim/words.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -51,15 +52,6 @@ std::string said_by(const std::string &words, bool passes)
 std::string failing(const std::string &more)
 {
     return said_by(line(2, 1, more), false);
-}
-
-size_t times(const std::string &text, const std::string &words)
-{
-    size_t n = 0;
-
-    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
-        n++;
-    return n;
 }
 
 // Every rank sends to every rank and to itself; no memory of a peer is used.
@@ -196,9 +188,10 @@ TEST_F(FieldNetwork, F89_NetworkSwitchedOffInAnyCase)
     for (const char *word : {"peer", "PEER", "Peer"}) {
         SCOPED_TRACE(word);
         setenv("SWIMLANE_TRANSPORT", word, 1);
-        EXPECT_EQ(times(said_by(line(1, 2, "--tokens 17 --hidden 128"), true), "group: network"),
-                  0u);
-        EXPECT_EQ(times(failing("--tokens 17 --hidden 128"), "group: network"), 0u);
+        EXPECT_EQ(
+            occurrences(said_by(line(1, 2, "--tokens 17 --hidden 128"), true), "group: network"),
+            0u);
+        EXPECT_EQ(occurrences(failing("--tokens 17 --hidden 128"), "group: network"), 0u);
     }
 }
 
@@ -212,7 +205,7 @@ TEST_F(FieldNetwork, F84_ChunksOfAnySize)
         const bool refused = strcmp(chunk, "-1") == 0 || strcmp(chunk, "2147483648") == 0;
 
         /* once for each rank */
-        EXPECT_EQ(times(text, "NCCL_EP_TOKENS_PER_CHUNK '"), refused ? 2u : 0u) << text;
+        EXPECT_EQ(occurrences(text, "NCCL_EP_TOKENS_PER_CHUNK '"), refused ? 2u : 0u) << text;
     }
 }
 

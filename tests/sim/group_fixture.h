@@ -3,6 +3,7 @@
 #define SWL_GROUP_FIXTURE_H
 
 #include "tests/sim/pool.h"
+#include "tests/sim/words.h"
 
 #include <cuda_runtime.h>
 #include <swimlane.h>
@@ -68,16 +69,6 @@ inline void expect_sentence(std::initializer_list<const char *> words)
 
     for (const char *word : words)
         EXPECT_NE(sentence.find(word), std::string::npos) << "'" << word << "' in: " << sentence;
-}
-
-/* How often `word` occurs in the text of a log. */
-inline size_t occurrences(const std::string &text, const std::string &word)
-{
-    size_t n = 0;
-
-    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
-        n++;
-    return n;
 }
 
 #endif
