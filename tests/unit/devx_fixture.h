@@ -106,5 +106,5 @@ class Mlx5Pair : public Devx
 
     struct swl_nic *nic[2] = {nullptr, nullptr};
     uint32_t qp[2] = {0, 0};
-    struct swl_nic_address address[2];
+    struct swl_nic_address address[2] = {};
 };
