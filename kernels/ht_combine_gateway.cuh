@@ -214,18 +214,17 @@ SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t s
     return ok;
 }
 
-/* Post finished partial sums of ring y: a chunk, or all that is left. Number posted, or -1. */
+/* Post finished partial sums of ring y. Number posted, or -1. */
 SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sent, uint64_t end)
 {
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
-    const uint32_t room = slots_before_wrap(sent, g->shape.ring_slots);
-    const uint32_t n = swl_min_u32(ready, swl_min_u32(room, g->shape.chunk_slots));
+    const uint32_t n = slots_to_post(&g->shape, ready, g->now.partial_sent[y], sent, end);
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
 
-    if (n == 0 || (n < g->shape.chunk_slots && n < room && sent + n < end))
+    if (n == 0)
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     if (!partial_write(b, y, sent, n) ||

@@ -91,20 +91,19 @@ SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index, 
     }
 }
 
-/* Post finished requests of ring x: a chunk, or all that is left. Number posted, or -1. */
+/* Post finished requests of ring x. Number posted, or -1. */
 SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sent, uint64_t end)
 {
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.request_out[x / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with request_token */
-    const uint32_t room = slots_before_wrap(sent, g->shape.ring_slots);
-    const uint32_t n = swl_min_u32(ready, swl_min_u32(room, g->shape.chunk_slots));
+    const uint32_t n = slots_to_post(&g->shape, ready, g->now.request_sent[x], sent, end);
     const uint32_t bytes = swl_request_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
 
-    if (n == 0 || (n < g->shape.chunk_slots && n < room && sent + n < end))
+    if (n == 0)
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     if (!out_write(g, x, g->at.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,

@@ -115,16 +115,15 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
     return ok;
 }
 
-/* Post what ring x has ready: a whole chunk, or all that is left. Returns slots posted, or -1. */
+/* Post what ring x has ready. Returns slots posted, or -1. */
 SWL_DEV int send_post(const struct dispatch_block *b, uint32_t x, uint64_t sent, uint64_t end)
 {
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.out_window[x / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with send_token */
-    const uint32_t room = slots_before_wrap(sent, g->shape.ring_slots);
-    uint32_t n = swl_min_u32(ready, swl_min_u32(room, g->shape.chunk_slots));
+    const uint32_t n = slots_to_post(&g->shape, ready, g->now.sent[x], sent, end);
 
-    if (n == 0 || (n < g->shape.chunk_slots && n < room && sent + n < end))
+    if (n == 0)
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     return send_chunk(b, x, sent, n) ? (int)n : -1;

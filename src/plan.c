@@ -169,8 +169,9 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
         channels = hint;
     s->nchannels = channels > 0 ? channels : 1;
     s->nrings = 1;
-    if (s->nnodes > 1)
-        s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1, s->nchannels);
+    if (s->nnodes > 1) /* a channel has at least two rings, while one waits for its chunk the other has some */
+        s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1,
+                              s->nnodes == 2 ? 2 * s->nchannels : s->nchannels);
     hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, qp_hint));
     if (hint != 0 && hint < s->nrings)
         s->nrings = hint;

@@ -112,7 +112,7 @@ TEST(EpAlarm, FollowsWithheldCredit)
          std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}, {3, 2}, {4, 4}, {3, 5}}) {
         SCOPED_TRACE(shape_name(nodes));
         on_ranks(nodes, [&](swl_rank *rank) {
-            FailingRank r(rank, nodes[0]); /* the first of its node serves sources everywhere */
+            FailingRank r(rank, nodes[0], 1); /* the first of its node serves sources everywhere */
             uint64_t began;
 
             r.nnodes = (int)nodes.size();

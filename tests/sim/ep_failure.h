@@ -57,12 +57,14 @@ inline int steps_after(int call)
 #endif
 }
 
-inline ncclEpGroupConfig_t failure_config(int nranks)
+// qps: most rings toward a node, 0 = as the library likes
+inline ncclEpGroupConfig_t failure_config(int nranks, unsigned qps)
 {
     ncclEpGroupConfig_t config = small_config();
 
     config.num_experts = 2 * (unsigned)nranks;
     config.timeout_ns = failure_limit_ns;
+    config.num_qp_per_rank = qps;
     return config;
 }
 
@@ -71,8 +73,8 @@ struct FailingRank : GroupStep {
     int victim, steps = 0, nnodes = 0; // nnodes: for NO_CREDIT only
     bool accepted = true;              // all calls of the failing step
 
-    FailingRank(const swl_rank *rank, int victim_rank)
-        : GroupStep(rank, failure_config(rank->nranks)), self(rank), victim(victim_rank)
+    FailingRank(const swl_rank *rank, int victim_rank, unsigned qps = 0)
+        : GroupStep(rank, failure_config(rank->nranks, qps)), self(rank), victim(victim_rank)
     {
     }
     bool is_victim() const

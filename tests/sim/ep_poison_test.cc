@@ -58,7 +58,7 @@ constexpr uint64_t step_ns = 20;
 TEST(EpPoison, ACallThatItRefusedHasFailedThoughItIsOverwritten)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        GroupStep s(rank, failure_config(1));
+        GroupStep s(rank, failure_config(1, 0));
         int failed = 0, came_through = 0;
 
         ASSERT_EQ(s.step(), ncclSuccess);
