@@ -23,13 +23,9 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     add_test(NAME ep_failure_tcp COMMAND ep_failure_test)
     set_tests_properties(ep_failure_tcp PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
         "SWIMLANE_TRANSPORT=peer,tcp;GTEST_FILTER=Calls/EpLost.*ErrorEntryInDispatch")
-    # Two hosts that connect a queue pair anew both clear the word by which the peer's NIC says that it has
-    # failed, in one memory: the same value, and no kernel runs, but thread sanitizer sees two copies.
-    if(NOT SWL_SANITIZE STREQUAL thread)
-        add_test(NAME ep_failure_blocks COMMAND ep_failure_test)
-        set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
-            "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
-    endif()
+    add_test(NAME ep_failure_blocks COMMAND ep_failure_test)
+    set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
+        "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
     swl_test(ep_poison_test SOURCES ep_poison_test.cc LIBS swl_support nccl_ep_static LABELS sim)
     if(SWL_SANITIZE)
         target_compile_definitions(ep_failure_test PRIVATE SWL_SANITIZED=1)

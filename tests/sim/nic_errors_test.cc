@@ -317,6 +317,30 @@ void peer_in_error(nic_world &w)
     EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
 }
 
+// Connecting anew at one end does not bring back the other, which is still in error.
+void connected_alone(nic_world &w)
+{
+    scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
+
+    for (int r = 0; r < 2; r++)
+        nic_serve_stop(w, r);
+    ASSERT_EQ(s.peer->nic->ops->to_error(s.peer->nic, 0), ncclSuccess);
+    ASSERT_EQ(s.me->nic->ops->reset(s.me->nic, 0), ncclSuccess);
+    nic_connect(w, 0, 0);
+    nic_serve_start(w, 0);
+    nic_raw(s.qp, write_of(s, 0, 0, 64));
+    nic_raw_ring(s.qp);
+    EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
+    nic_serve_stop(w, 0);
+    for (int r = 0; r < 2; r++)
+        ASSERT_EQ(w.rank[r].nic->ops->reset(w.rank[r].nic, 0), ncclSuccess);
+    for (int r = 0; r < 2; r++) {
+        nic_connect(w, r, 0);
+        nic_serve_start(w, r);
+    }
+    expect_works(s, 0);
+}
+
 void peer_destroyed(nic_world &w)
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
@@ -402,6 +426,11 @@ TEST(NicErrors, PeerInErrorDoesNotAnswer)
         GTEST_SKIP() << "a device sends again for half a minute, which the emulator's clock does "
                         "not wait for";
     nic_run_all(0, nic_options(), peer_in_error);
+}
+
+TEST(NicErrors, PeerInErrorDoesNotAnswerAResetQueueEither)
+{
+    nic_run(0, nic_options(), connected_alone); // with TCP a host waits for the other one to connect
 }
 
 TEST(NicErrors, DestroyedPeerDoesNotAnswer)

@@ -92,18 +92,27 @@ ncclResult_t swl_soft_copy(struct soft_nic *nic, void *to, const void *from, siz
     return SWL_CUDA(swl_gpu_stream_wait(nic->stream, nic->timeout_ns));
 }
 
+/* All of a queue pair but what its peer writes. */
+static ncclResult_t copy_qp(struct soft_nic *nic, struct soft_qp *to, const struct soft_qp *from)
+{
+    const size_t end = offsetof(struct soft_qp, peer_failed);
+    const size_t on = offsetof(struct soft_qp, fault_epoch);
+
+    SWL_TRY(swl_soft_copy(nic, to, from, end));
+    return swl_soft_copy(nic, (char *)to + on, (const char *)from + on, sizeof(*to) - on);
+}
+
 ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp)
 {
     if (!by_blocks(nic))
         return ncclSuccess;
-    return swl_soft_copy(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp],
-                         sizeof(nic->qps[qp]));
+    return copy_qp(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp]);
 }
 
 ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p)
 {
     if (by_blocks(nic))
-        return swl_soft_copy(nic, state_p, soft_qp_at(nic->device_port, qp), sizeof(*state_p));
+        return copy_qp(nic, state_p, soft_qp_at(nic->device_port, qp));
     *state_p = nic->qps[qp];
     return ncclSuccess;
 }

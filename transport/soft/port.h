@@ -107,8 +107,8 @@ struct soft_qp {
     uint32_t peer_qp, syndrome;
     uint64_t bad_index;
     uint64_t bad_word;    /* blocks: what was read there that made no sense, in two halves */
-    uint32_t peer_failed; /* blocks: set by the peer's executor */
-    uint32_t pad3;        /* no executor of this end writes these 8 bytes */
+    uint32_t peer_failed; /* blocks: set by the peer's executor, cleared when the peer connects */
+    uint32_t pad3;        /* nobody of this end writes these 8 bytes */
     uint32_t fault_epoch; /* of the port when the counts below were 0 */
     uint32_t told;        /* blocks: the peer knows that this end answers nobody */
     /* executor: completed <= executed <= fetched <= end <= completed + depth */
@@ -141,7 +141,7 @@ SWL_HD void soft_qp_start(struct soft_qp *qp)
     qp->end = qp->fetched = qp->executed = qp->completed = qp->first_index;
     qp->fail_index = qp->next_ns = qp->flush_ns = UINT64_MAX;
     qp->order_ns = qp->ack_ns = qp->newest_piece = 0;
-    qp->syndrome = qp->peer_failed = qp->told = 0;
+    qp->syndrome = qp->told = 0;
     qp->seen = swl_doorbell_value(qp->first_index, qp->qpn);
 }
 

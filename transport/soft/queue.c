@@ -156,8 +156,7 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
     __atomic_store_n(&q->state, SWL_NIC_QP_READY, __ATOMIC_RELEASE);
     soft_kick(nic);
     SWL_TRY(swl_soft_push_qp(nic, qp));
-    return q->epoch ? tell_peer(nic, qp, 0)
-                    : ncclSuccess; /* after a reset it may believe otherwise */
+    return tell_peer(nic, qp, 0); /* after a reset it may believe otherwise */
 }
 
 ncclResult_t swl_soft_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
