@@ -168,14 +168,14 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
         fast_rank(job, true);
     }
     job.nodes = {1, 1};
+    /* blocks of the kernel know no jitter and would keep it until all has landed; a thread lets it end */
+    FieldVariable executor("SWIMLANE_SOFT_EXECUTOR", on_gpus ? "thread" : "");
     {
         FieldVariable variable("SWIMLANE_SOFT_FAULTS", "rank0:jitter=2ms");
 
         fast_rank(job, false);
     }
     {
-        /* blocks of the kernel would keep it until all has landed; a thread lets it end */
-        FieldVariable executor("SWIMLANE_SOFT_EXECUTOR", on_gpus ? "thread" : "");
         FieldVariable variable("SWIMLANE_SOFT_FAULTS",
                                on_gpus ? "rank0:delay=20ms" : "rank0:delay=2ms");
 
