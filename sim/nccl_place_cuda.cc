@@ -38,13 +38,10 @@ uint64_t now_ns()
 
 uint64_t collective_limit_ns()
 {
-    static const uint64_t limit = [] {
-        const char *text = getenv("SWIMLANE_STANDIN_TIMEOUT_MS");
-        unsigned long long ms = text ? strtoull(text, nullptr, 10) : 0;
-        return ms ? ms * 1000000ull : host_limit_ns;
-    }();
+    const char *text = getenv("SWIMLANE_STANDIN_TIMEOUT_MS");
+    const unsigned long long ms = text ? strtoull(text, nullptr, 10) : 0;
 
-    return limit;
+    return ms ? ms * 1000000ull : host_limit_ns;
 }
 
 ncclResult_t cuda_fail(comm_core *core, cudaError_t error)

@@ -26,8 +26,7 @@ if(SWL_PLACE STREQUAL sim)
         SOURCES standin_cuda_test.cc ${standin}
         LIBS swl_support
         LABELS sim tsan
-        TIMEOUT 120
-        ENV SWIMLANE_STANDIN_TIMEOUT_MS=400)
+        TIMEOUT 120)
     target_link_options(sim_standin_cuda_test PRIVATE
                         -Wl,--export-dynamic-symbol=swl_launcher_node)
 endif()

@@ -143,11 +143,12 @@ TEST(StandinOverCuda, StartsAllCallsOfAGroupBeforeItWaits)
 
 TEST(StandinOverCuda, EndsWithASentenceWhenARankStaysAway)
 {
+    ASSERT_EQ(setenv("SWIMLANE_STANDIN_TIMEOUT_MS", "1000", 1), 0);
     EXPECT_EQ(run({2}, {0, 0}, SWL_PLACE_THREADS,
                   [](struct swl_rank *r, void *) {
                       words w;
                       if (r->rank == 1) {
-                          swl_gpu_sleep_ns(900000000);
+                          swl_gpu_sleep_ns(2000000000);
                           return 0;
                       }
                       EXPECT_EQ(
@@ -158,6 +159,7 @@ TEST(StandinOverCuda, EndsWithASentenceWhenARankStaysAway)
                       return 0;
                   }),
               0);
+    unsetenv("SWIMLANE_STANDIN_TIMEOUT_MS");
 }
 
 TEST(StandinOverCuda, SaysThatItCannotBeCaptured)
