@@ -169,7 +169,8 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
         channels = hint;
     s->nchannels = channels > 0 ? channels : 1;
     s->nrings = 1;
-    if (s->nnodes > 1) /* a channel has at least two rings, while one waits for its chunk the other has some */
+    /* with one other node, twice as many: the slots of one ring are too few for what a channel has under way */
+    if (s->nnodes > 1)
         s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1,
                               s->nnodes == 2 ? 2 * s->nchannels : s->nchannels);
     hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, qp_hint));
