@@ -331,7 +331,9 @@ static enum tried fetch_once(const struct swl_meeting *at, const struct hello *h
         const int fd = connect_to(a, end_ns);
 
         if (fd < 0) {
-            swl_why_set(why, "%s", strerror(errno));
+            /* the end of the time says less than what an earlier attempt met */
+            if (errno != ETIMEDOUT || why->text[0] == '\0')
+                swl_why_set(why, "%s", strerror(errno));
             continue;
         }
         memset(answer, 0, sizeof *answer);
