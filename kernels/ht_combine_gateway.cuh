@@ -9,7 +9,8 @@
  *           takes more only if they are there; so it waits for servers only, and these wait for
  *           nobody: no cycle over several gateways
  *
- * ht_combine_gateway_coord (one lane): posts partial sums in chunks, returns credit of requests.
+ * ht_combine_gateway_coord (one lane): posts partial sums in chunks, smaller ones when the call
+ * begins; returns credit of requests.
  * Ends:     every promised request is credited and its partial sum posted */
 #pragma once
 

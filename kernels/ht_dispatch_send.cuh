@@ -10,7 +10,8 @@
  *           in that ring is finished, hence posted by the coordinator (chunk <= ring / 2)
  * Ends:     every listed token is in its ring
  *
- * ht_dispatch_send_coord (one lane): posts finished slots, a chunk at a time.
+ * ht_dispatch_send_coord (one lane): posts finished slots, a chunk at a time, fewer when the
+ * call begins.
  * Waits:    window bits          Signals: recv_tail at the gateway, after the slots, on one queue
  * Ends:     every listed token is posted */
 #pragma once

@@ -169,10 +169,12 @@ static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_fac
         channels = hint;
     s->nchannels = channels > 0 ? channels : 1;
     s->nrings = 1;
-    /* with one other node, twice as many: the slots of one ring are too few for what a channel has under way */
-    if (s->nnodes > 1)
-        s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1,
-                              s->nnodes == 2 ? 2 * s->nchannels : s->nchannels);
+    /* two rings of a channel: the slots of one are too few for what is under way. Other nodes, or other sources
+     * of the other node, have rings of their own */
+    if (s->nnodes == 2 && s->max_served == 1)
+        s->nrings = 2 * s->nchannels;
+    else if (s->nnodes > 1)
+        s->nrings = clamp_u32(8ull * s->nchannels / s->nnodes, 1, s->nchannels);
     hint = least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, qp_hint));
     if (hint != 0 && hint < s->nrings)
         s->nrings = hint;

@@ -45,11 +45,13 @@ TEST_P(EpSeeds, EveryScheduleIsExact)
     config.preempt_per_1000 = 30;
     simt_config_set(&config);
     for (int seed = 1; seed <= seeds_of_a_shape(); seed++) {
+        const Variable qps("SWIMLANE_IB_QPS", seed % 4 ? std::to_string(seed % 4) : "");
         std::string line = std::string(GetParam()) +
                            " --tokens 5 --hidden 16 --topk 2 --experts 6 --pipelined --warmup 0 "
                            "--iterations 2 --sms 4 --schedule-seed " +
                            std::to_string(seed);
-        EXPECT_BENCH(line) << " (with SIMT_PREEMPT=30)";
+        EXPECT_BENCH(line) << " (with SIMT_PREEMPT=30 SWIMLANE_IB_QPS=" << seed % 4
+                           << ", 0: unset)";
         if (HasFailure())
             break;
     }

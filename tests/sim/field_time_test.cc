@@ -161,8 +161,8 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
 {
     FieldJob job;
 
-    job.max_tokens = 100;
-    job.hidden = 2048; /* more than a ring of the node holds */
+    job.max_tokens = 160;
+    job.hidden = 2048; /* more than a ring of the node, or of the network, holds */
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {1, 1}, {2, 2}}) {
         job.nodes = nodes;
         fast_rank(job, true);

@@ -81,7 +81,7 @@ void expect_sound(const swl_plan &p)
 
     EXPECT_GE(s.nchannels, 1u);
     EXPECT_GE(s.nrings, 1u);
-    EXPECT_LE(s.nrings, s.nnodes == 2 ? 2 * s.nchannels : s.nchannels);
+    EXPECT_LE(s.nrings, s.nnodes == 2 && s.max_served == 1 ? 2 * s.nchannels : s.nchannels);
     EXPECT_LE(s.ring_slots, SWL_RING_SLOTS_MAX);
     EXPECT_GE(s.chunk_slots, 1u);
     EXPECT_LE(2 * s.chunk_slots, s.ring_slots);
@@ -134,6 +134,25 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.plans[0].dispatch.threads, 384u);
     EXPECT_EQ(j.plans[0].combine[0].threads, 384u);
     expect_sound(j.plans[0]);
+}
+
+TEST(Plan, OneOtherRankGetsTwoRingsOfAChannel)
+{
+    const struct {
+        std::vector<int> nodes;
+        uint32_t rings;
+    } rows[] = {{{1, 1}, 16}, {{4, 4}, 16},   {{1, 2}, 8},
+                {{1, 8}, 8},  {{1, 1, 1}, 8}, {{2, 2, 2, 2}, 8}};
+
+    for (const auto &row : rows) {
+        Job j(row.nodes);
+
+        ASSERT_EQ(j.make(), ncclSuccess);
+        EXPECT_EQ(j.shape().nchannels, 8u);
+        EXPECT_EQ(j.shape().nrings, row.rings);
+        for (const swl_plan &p : j.plans)
+            expect_sound(p);
+    }
 }
 
 TEST(Plan, OneNodeHasWritersAndReceiversOnly)

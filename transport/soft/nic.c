@@ -102,6 +102,14 @@ static ncclResult_t copy_qp(struct soft_nic *nic, struct soft_qp *to, const stru
     return swl_soft_copy(nic, (char *)to + on, (const char *)from + on, sizeof(*to) - on);
 }
 
+ncclResult_t swl_soft_push_new_qp(struct soft_nic *nic, uint32_t qp)
+{
+    if (!by_blocks(nic))
+        return ncclSuccess;
+    return swl_soft_copy(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp],
+                         sizeof(nic->qps[qp]));
+}
+
 ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp)
 {
     if (!by_blocks(nic))
@@ -126,7 +134,7 @@ ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t b
     return swl_soft_copy(nic, (char *)nic->device_port + at, part, bytes);
 }
 
-/* Queues where the executor reaches them, zeroed. */
+/* Queues where the executor reaches them, zeroed for executors of the host. */
 static ncclResult_t open_memory(struct soft_nic *nic)
 {
     cudaStream_t stream = NULL;

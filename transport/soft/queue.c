@@ -54,7 +54,7 @@ ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p)
     SWL_TRY(start_memory(nic, qp));
     nic->looked[i] = qp->seen;
     __atomic_store_n(&qp->state, SWL_NIC_QP_INIT, __ATOMIC_RELAXED);
-    SWL_TRY(swl_soft_push_qp(nic, i));
+    SWL_TRY(swl_soft_push_new_qp(nic, i));
     /* release: pairs with the acquire of the executor */
     __atomic_store_n(&port->nqps, i + 1, __ATOMIC_RELEASE);
     SWL_TRY(swl_soft_push_port(nic, &port->nqps, sizeof(port->nqps)));
