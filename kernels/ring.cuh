@@ -68,16 +68,16 @@ SWL_DEV uint32_t slots_before_wrap(uint64_t position, uint32_t slots)
 }
 
 /* How many of `ready` finished slots from `sent` on to post now, 0 = none. A chunk, or all that is left until
- * the ring's end or `end`, the end of the call. Behind `begin`, where the call began, as many as have been
- * posted before: the first slot at once, so that whoever waits for it begins early. */
+ * the ring's end or `end`, the end of the call. Behind `begin`, where a call of at least a chunk began, as
+ * many as have been posted before: the first slot at once, so that whoever waits for it begins early. */
 SWL_DEV uint32_t slots_to_post(const struct swl_shape *s, uint32_t ready, uint64_t begin,
                                uint64_t sent, uint64_t end)
 {
     const uint32_t room = slots_before_wrap(sent, s->ring_slots);
     const uint32_t n = swl_min_u32(ready, swl_min_u32(room, s->chunk_slots));
     const uint64_t before = sent - begin;
-    const uint32_t least =
-        before < s->chunk_slots ? (before ? (uint32_t)before : 1) : s->chunk_slots;
+    const bool early = before < s->chunk_slots && end - begin >= s->chunk_slots;
+    const uint32_t least = !early ? s->chunk_slots : before ? (uint32_t)before : 1;
 
     return n >= least || n == room || sent + n == end ? n : 0;
 }

@@ -63,7 +63,8 @@ TEST(Ring, PostsTheFirstSlotAtOnceAndThenMore)
     const swl_shape s = rings_of(64, 8);
 
     EXPECT_EQ(posts(s, 0, 40, 1), (std::vector<uint32_t>{1, 1, 2, 4, 8, 8, 8, 8}));
-    EXPECT_EQ(posts(s, 64, 3, 1), (std::vector<uint32_t>{1, 1, 1}));
+    EXPECT_EQ(posts(s, 64, 8, 1), (std::vector<uint32_t>{1, 1, 2, 4}));
+    EXPECT_EQ(posts(s, 64, 7, 1), (std::vector<uint32_t>{7})) << "too few to be worth it";
     EXPECT_EQ(posts(s, 0, 1, 1), (std::vector<uint32_t>{1}));
     EXPECT_EQ(posts(s, 0, 20, 64), (std::vector<uint32_t>{8, 8, 4})) << "what is there is posted";
     EXPECT_EQ(posts(s, 62, 12, 12), (std::vector<uint32_t>{2, 8, 2})) << "cut where the ring ends";
