@@ -430,7 +430,8 @@ TEST(NicErrors, PeerInErrorDoesNotAnswer)
 
 TEST(NicErrors, PeerInErrorDoesNotAnswerAResetQueueEither)
 {
-    nic_run(0, nic_options(), connected_alone); // with TCP a host waits for the other one to connect
+    // with TCP a host waits for the other one to connect
+    nic_run(0, nic_options(), connected_alone);
 }
 
 TEST(NicErrors, DestroyedPeerDoesNotAnswer)

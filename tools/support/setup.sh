@@ -59,7 +59,9 @@ quietly() {
     mkdir -p "$log_dir"
     "$@" >"$log" 2>&1 </dev/null || rc=$?
     if [ $rc -ne 0 ]; then
-        say "failed (exit code $rc): $*"
+        local command="$*"
+        [ ${#command} -le 300 ] || command="${command:0:300} ..."
+        say "failed (exit code $rc): $command"
         tail -n 40 "$log"
         say "the whole output is in $log"
     fi
