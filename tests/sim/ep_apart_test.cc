@@ -8,11 +8,11 @@ namespace
 {
 
 const char *const small = "--tokens 9 --hidden 64 --topk 3 --experts 16 --pipelined --warmup 0 "
-                          "--iterations 7 --poison --delay 300 --link 200:2 ";
+                          "--poison --delay 300 --link 200:2 ";
 
 std::string with(const char *more)
 {
-    return std::string(small) + more;
+    return std::string(small) + (ep_slow ? "--iterations 4 " : "--iterations 7 ") + more;
 }
 
 } // namespace
