@@ -34,6 +34,8 @@ function(swl_test name)
     find_package(GTest REQUIRED)
     add_executable(${name} ${sources})
     target_link_libraries(${name} PRIVATE swl_flags ${arg_LIBS} GTest::gtest_main)
+    # nine tenths of a build are the code of tests, which runs for a small part of the time
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
                                             ENVIRONMENT "${arg_ENV}")
