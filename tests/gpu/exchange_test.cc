@@ -39,7 +39,7 @@ const Shape shapes[] = {
 /* Few steps where every lane is a fiber. */
 int steps_of(int on_gpu)
 {
-    return on_gpus ? on_gpu : field_slow ? 2 : 6;
+    return on_gpus ? on_gpu : slow_build ? 2 : 6;
 }
 
 /* A rank's tensor of received rows in library memory, for slots of one job. */
@@ -232,7 +232,7 @@ void run_configuration(const RandomConfiguration &c, const swl_rank *rank, uint6
 /* As many as fit into the time, all 1000 in the long form. */
 TEST(ExchangeRandom, ConfigurationsMatchTheOracle)
 {
-    const int most = on_gpus ? 1000 : field_slow ? 2 : 8;
+    const int most = on_gpus ? 1000 : slow_build ? 2 : 8;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(45);
     int done = 0;
 

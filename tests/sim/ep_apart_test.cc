@@ -12,7 +12,7 @@ const char *const small = "--tokens 9 --hidden 64 --topk 3 --experts 16 --pipeli
 
 std::string with(const char *more)
 {
-    return std::string(small) + (ep_slow ? "--iterations 4 " : "--iterations 7 ") + more;
+    return std::string(small) + (slow_build ? "--iterations 4 " : "--iterations 7 ") + more;
 }
 
 } // namespace

@@ -10,13 +10,6 @@
 #include <string>
 #include <vector>
 
-// A sanitizer takes up to ten times as long: it sees every shape, in fewer rounds.
-#ifdef SWL_SANITIZED
-const bool ep_slow = true;
-#else
-const bool ep_slow = false;
-#endif
-
 // A variable of the environment, set while the object lives.
 class Variable
 {

@@ -42,7 +42,7 @@ TEST_P(EpBlocks, ExchangesAreExact)
 
     for (const char *blocks : {"1", "3"})
         for (const char *fault : faults) {
-            if (ep_slow && turn++ % 2)
+            if (slow_build && turn++ % 2)
                 continue;
             Variable executor("SWIMLANE_SOFT_EXECUTOR", "blocks");
             Variable count("SWIMLANE_SOFT_BLOCKS", blocks);
@@ -58,7 +58,7 @@ TEST_P(EpBlocks, EveryScheduleIsExact)
 {
     Variable executor("SWIMLANE_SOFT_EXECUTOR", "blocks");
 
-    for (int seed = 1; seed <= (std::getenv("SWL_TEST_LONG") ? 100 : ep_slow ? 2 : 4); seed++)
+    for (int seed = 1; seed <= (std::getenv("SWL_TEST_LONG") ? 100 : slow_build ? 2 : 4); seed++)
         run(GetParam(), "--hidden 16 --pipelined --warmup 0 --iterations 2", seed);
 }
 

@@ -72,7 +72,7 @@ TEST(Field, F01_RaggedTokenCountsFinish)
         std::vector<std::unique_ptr<FieldStep>> steps;
 
         job.nodes = nodes;
-        for (size_t i = 0; i < (field_slow ? 3 : tokens.size()); i++)
+        for (size_t i = 0; i < (slow_build ? 3 : tokens.size()); i++)
             steps.push_back(sealed(job, i + 1, tokens[i]));
         run_steps(job, steps);
     }
@@ -182,7 +182,7 @@ TEST(Field, F34_ZeroTokensAreLegal)
         tokens[0] = 0; /* no storage either */
         steps.push_back(sealed(job, 1, tokens));
         steps.push_back(sealed(job, 2, std::vector<int>(n, 0)));
-        for (int i = 0; i < (field_slow ? 8 : 100); i++) {
+        for (int i = 0; i < (slow_build ? 8 : 100); i++) {
             for (size_t r = 0; r < n; r++)
                 tokens[r] = ((size_t)i + r) % 2 ? 16 : 0;
             steps.push_back(sealed(job, 3 + (uint64_t)i, tokens));

@@ -9,7 +9,7 @@ namespace
 TEST(Field, F46_DefaultsWorkAtManyNodes)
 {
     for (int nodes : {2, 3, 4, 6, 8, 12, 16, 18}) {
-        if (field_slow && nodes > 6)
+        if (slow_build && nodes > 6)
             break;
         EXPECT_BENCH("--ranks-per-node 1 --tokens 32 --hidden 64 --topk 4 --experts 36 "
                      "--iterations 1 --warmup 0 --nodes " +

@@ -20,9 +20,9 @@ void repeat(int tokens, int pairs)
                          std::to_string(done + 1));
         return;
     }
-    if (field_slow && tokens > 128)
+    if (slow_build && tokens > 128)
         GTEST_SKIP() << "left to the build without sanitizer";
-    EXPECT_BENCH(line + " --iterations " + std::to_string(field_slow ? 2 : pairs));
+    EXPECT_BENCH(line + " --iterations " + std::to_string(slow_build ? 2 : pairs));
 }
 
 TEST(Field, F15_RepetitionStaysExactWith64Tokens)

@@ -57,7 +57,7 @@ TEST(Field, F07_NoTokenCountIsSpecial)
         job.topk = 8;
         job.hidden = field_long() ? 256 : 64;
         job.sms = sms[i];
-        job.max_tokens = field_long() ? 4096 : field_slow ? 129 : 512;
+        job.max_tokens = field_long() ? 4096 : slow_build ? 129 : 512;
         std::vector<std::unique_ptr<FieldStep>> steps;
 
         for (size_t k = 0; k < all.size(); k++)

@@ -421,11 +421,4 @@ inline bool field_long()
     return getenv("SWL_TEST_LONG") != nullptr;
 }
 
-/* Under a sanitizer tests make do with less. */
-#ifdef SWL_SANITIZED
-constexpr bool field_slow = true;
-#else
-constexpr bool field_slow = false;
-#endif
-
 #endif

@@ -58,7 +58,7 @@ TEST(Field, F30_SumsAreMadeInFp32)
 
     ASSERT_EQ(cudaGetDeviceCount(&ngpus), cudaSuccess);
     for (int topk : {2, 8, 16, 32}) {
-        if (field_slow && topk > 16)
+        if (slow_build && topk > 16)
             break;
         if (on_gpus && topk > 16 * ngpus)
             GTEST_SKIP() << "SMs of " << topk << " ranks and their NICs: more than one GPU's";

@@ -187,7 +187,7 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
 /* Everything of a step is poisoned and given back as soon as the stream has passed it. */
 TEST(Field, F18_BuffersMayGoAfterLocalCompletion)
 {
-    const int loops = field_long() ? 500 : field_slow ? 3 : 12;
+    const int loops = field_long() ? 500 : slow_build ? 3 : 12;
 
     for (const std::vector<int> &nodes : pairs) {
         FieldJob job;
@@ -228,7 +228,7 @@ TEST(Field, F18_BuffersMayGoAfterLocalCompletion)
 
 TEST(Field, F25_SameInputGivesTheSameBits)
 {
-    const int times = field_long() ? 50 : field_slow ? 4 : 12;
+    const int times = field_long() ? 50 : slow_build ? 4 : 12;
 
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{4}, {2, 2}}) {
         FieldJob job;

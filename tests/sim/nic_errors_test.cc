@@ -281,6 +281,18 @@ void old_key(nic_world &w)
     EXPECT_EQ(s.peer->nic->ops->dereg_mr(s.peer->nic, &old), ncclInvalidArgument);
 }
 
+void connect_anew(nic_world &w)
+{
+    for (int r = 0; r < 2; r++) {
+        nic_serve_stop(w, r);
+        ASSERT_EQ(w.rank[r].nic->ops->reset(w.rank[r].nic, 0), ncclSuccess);
+    }
+    for (int r = 0; r < 2; r++) {
+        nic_connect(w, r, 0);
+        nic_serve_start(w, r);
+    }
+}
+
 void error_and_reset(nic_world &w)
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
@@ -293,14 +305,7 @@ void error_and_reset(nic_world &w)
         nic_raw(s.qp, add_of(s, s.peer->word_at(0), s.peer->signal.rkey));
         nic_raw_ring(s.qp);
         EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_FLUSHED));
-        for (int r = 0; r < 2; r++) {
-            nic_serve_stop(w, r);
-            ASSERT_EQ(w.rank[r].nic->ops->reset(w.rank[r].nic, 0), ncclSuccess);
-        }
-        for (int r = 0; r < 2; r++) {
-            nic_connect(w, r, 0);
-            nic_serve_start(w, r);
-        }
+        ASSERT_NO_FATAL_FAILURE(connect_anew(w));
         EXPECT_EQ(nic_status(*s.me).state, SWL_NIC_QP_READY);
     }
     EXPECT_EQ(*s.peer->word(0), 3u);
@@ -331,13 +336,7 @@ void connected_alone(nic_world &w)
     nic_raw(s.qp, write_of(s, 0, 0, 64));
     nic_raw_ring(s.qp);
     EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
-    nic_serve_stop(w, 0);
-    for (int r = 0; r < 2; r++)
-        ASSERT_EQ(w.rank[r].nic->ops->reset(w.rank[r].nic, 0), ncclSuccess);
-    for (int r = 0; r < 2; r++) {
-        nic_connect(w, r, 0);
-        nic_serve_start(w, r);
-    }
+    ASSERT_NO_FATAL_FAILURE(connect_anew(w));
     expect_works(s, 0);
 }
 

@@ -26,6 +26,13 @@ constexpr bool wants_standin = true;
 constexpr bool wants_standin = false;
 #endif
 
+/* Under a sanitizer, which takes up to ten times as long, tests make do with less. */
+#ifdef SWL_SANITIZED
+constexpr bool slow_build = true;
+#else
+constexpr bool slow_build = false;
+#endif
+
 inline int gpus_here()
 {
     int n = 0;
