@@ -1,8 +1,8 @@
-/* oob.c: connections of the out-of-band channel and what travels on them. Layer: transport; memory: oob.h.
+/* oob.c: who connects with whom in the out-of-band channel. Layer: transport; memory: oob.h.
  *
  * Of two ranks the one with the larger number connects. A connection counts when its first message has
  * brought the secret number of the rank that listens; whoever else connects is sent away. */
-#include "transport/oob.h"
+#include "transport/oob_peers.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -24,41 +24,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define OOB_MAGIC   0x6f6f6231u
-#define OOB_QUEUE   16u  /* messages that wait for a peer */
 #define OOB_PENDING 16u  /* connections whose first message has not come */
 #define OOB_LISTEN  1024 /* backlog */
 #define POLL_NS     UINT64_C(100000)
 #define PENDING_NS  UINT64_C(10000000000)
 #define ATTEMPT_NS  UINT64_C(1000000000) /* of one connect over TCP */
-
-/* Content of struct swl_oob_address. */
-struct oob_place {
-    uint8_t nonce[16];
-    uint64_t process;
-    uint32_t has_local, has_tcp;
-    union {
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } at;
-};
-static_assert(sizeof(struct oob_place) <= sizeof(struct swl_oob_address),
-              "the place travels inside the opaque address");
-static_assert(sizeof(struct swl_oob_message) == 8 + 8 * SWL_OOB_VALUES + SWL_OOB_BYTES,
-              "no padding travels");
-
-enum oob_state { OOB_NONE, OOB_CONNECTED, OOB_LEFT, OOB_BROKEN };
-
-struct oob_peer {
-    uint32_t rank;
-    enum oob_state state;
-    int fd;
-    uint32_t in_bytes; /* of a message that has come in part */
-    struct swl_oob_message in;
-    uint32_t queued, out_bytes; /* out_bytes of out[0] have been sent */
-    struct swl_oob_message out[OOB_QUEUE];
-    bool tell; /* GONE is to be received */
-};
 
 struct oob_pending {
     int fd;
@@ -67,24 +37,7 @@ struct oob_pending {
     struct swl_oob_message in;
 };
 
-struct swl_oob {
-    struct swl_oob_config config;
-    struct oob_place place;
-    int local, tcp, epoll; /* -1: none */
-    struct oob_peer *peers;
-    uint32_t npeers, next;
-    uint32_t nwaiting; /* peers with queued messages */
-    uint32_t ntell;
-};
-
 /* ---- sockets ---- */
-
-static void shut(int *fd_p)
-{
-    if (*fd_p >= 0)
-        close(*fd_p);
-    *fd_p = -1;
-}
 
 /* A name of the kernel's own (no file), which begins with a zero byte. */
 static socklen_t local_name(const struct oob_place *place, struct sockaddr_un *name)
@@ -113,7 +66,7 @@ static int listen_local(const struct oob_place *place)
 
     if (fd >= 0 &&
         (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, OOB_LISTEN) != 0))
-        shut(&fd);
+        oob_shut(&fd);
     return fd;
 }
 
@@ -124,7 +77,7 @@ static int connect_local(const struct oob_place *place)
     int fd = local_socket();
 
     if (fd >= 0 && connect(fd, (const struct sockaddr *)&name, bytes) != 0)
-        shut(&fd);
+        oob_shut(&fd);
     return fd;
 }
 
@@ -226,7 +179,7 @@ static void adopt(struct swl_oob *oob, uint32_t i, int fd)
     p->fd = fd;
     p->state = OOB_CONNECTED;
     if (!watch(oob, i)) {
-        shut(&p->fd);
+        oob_shut(&p->fd);
         p->state = OOB_NONE;
     }
 }
@@ -256,7 +209,7 @@ static void call_peer(struct swl_oob *oob, uint32_t i, const struct oob_place *p
     if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello))
         adopt(oob, i, fd);
     else
-        shut(&fd);
+        oob_shut(&fd);
 }
 
 /* The first message is there: the connection becomes a peer's, or ends. */
@@ -274,7 +227,7 @@ static void introduce(struct swl_oob *oob, struct oob_pending *c)
     }
     swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " channel: a stranger has connected and is sent away",
             oob->config.rank);
-    shut(&c->fd);
+    oob_shut(&c->fd);
 }
 
 static void look_at_pending(struct swl_oob *oob, struct oob_pending *c)
@@ -287,7 +240,7 @@ static void look_at_pending(struct swl_oob *oob, struct oob_pending *c)
         introduce(oob, c);
     else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
              swl_gpu_now_ns() >= c->until_ns)
-        shut(&c->fd);
+        oob_shut(&c->fd);
 }
 
 static void accept_all(struct swl_oob *oob, struct oob_pending *pending)
@@ -385,179 +338,8 @@ ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *
         pending[i].fd = -1;
     rc = meet_all(oob, all, pending);
     for (uint32_t i = 0; i < OOB_PENDING; i++)
-        shut(&pending[i].fd);
-    shut(&oob->local);
-    shut(&oob->tcp);
+        oob_shut(&pending[i].fd);
+    oob_shut(&oob->local);
+    oob_shut(&oob->tcp);
     return rc;
-}
-
-/* ---- messages ---- */
-
-uint32_t swl_oob_peers(const struct swl_oob *oob)
-{
-    return oob->npeers;
-}
-
-uint32_t swl_oob_rank(const struct swl_oob *oob, uint32_t peer)
-{
-    return oob->peers[peer].rank;
-}
-
-uint32_t swl_oob_peer(const struct swl_oob *oob, uint32_t rank)
-{
-    for (uint32_t i = 0; i < oob->npeers; i++)
-        if (oob->peers[i].rank == rank)
-            return i;
-    return UINT32_MAX;
-}
-
-bool swl_oob_connected(const struct swl_oob *oob, uint32_t peer)
-{
-    return oob->peers[peer].state == OOB_CONNECTED;
-}
-
-static void end_peer(struct swl_oob *oob, struct oob_peer *p, enum oob_state state)
-{
-    if (p->state != OOB_CONNECTED)
-        return;
-    shut(&p->fd); /* takes it from the epoll set */
-    p->state = state;
-    oob->nwaiting -= p->queued > 0;
-    p->queued = p->out_bytes = p->in_bytes = 0;
-    p->tell = state == OOB_BROKEN;
-    oob->ntell += p->tell;
-}
-
-/* As much as the kernel takes. */
-static void push(struct swl_oob *oob, struct oob_peer *p)
-{
-    const bool waited = p->queued > 0;
-
-    while (p->queued > 0) {
-        const ssize_t n = send(p->fd, (const char *)&p->out[0] + p->out_bytes,
-                               sizeof(p->out[0]) - p->out_bytes, MSG_NOSIGNAL);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            break;
-        if (n <= 0) { /* what the peer said before is still read */
-            p->queued = p->out_bytes = 0;
-            break;
-        }
-        p->out_bytes += (uint32_t)n;
-        if (p->out_bytes < sizeof(p->out[0]))
-            continue;
-        p->out_bytes = 0;
-        p->queued--;
-        memmove(&p->out[0], &p->out[1], p->queued * sizeof(p->out[0]));
-    }
-    oob->nwaiting -= waited && p->queued == 0;
-}
-
-bool swl_oob_send(struct swl_oob *oob, uint32_t peer, const struct swl_oob_message *message)
-{
-    struct oob_peer *p = &oob->peers[peer];
-    struct swl_oob_message *m;
-
-    if (p->state == OOB_CONNECTED && p->queued == OOB_QUEUE)
-        push(oob, p);
-    if (p->state != OOB_CONNECTED || p->queued == OOB_QUEUE)
-        return false;
-    m = &p->out[p->queued++];
-    *m = *message;
-    m->magic = OOB_MAGIC;
-    m->from = (uint16_t)oob->config.rank;
-    oob->nwaiting += p->queued == 1;
-    push(oob, p);
-    return true;
-}
-
-/* Bytes of one message; true: it is whole. */
-static bool pull(struct swl_oob *oob, struct oob_peer *p)
-{
-    const ssize_t n = recv(p->fd, (char *)&p->in + p->in_bytes, sizeof(p->in) - p->in_bytes, 0);
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (n <= 0) {
-        end_peer(oob, p, OOB_BROKEN);
-        return false;
-    }
-    p->in_bytes += (uint32_t)n;
-    if (p->in_bytes < sizeof(p->in))
-        return false;
-    p->in_bytes = 0;
-    if (p->in.kind == SWL_OOB_BYE && p->in.magic == OOB_MAGIC) {
-        end_peer(oob, p, OOB_LEFT);
-        return false;
-    }
-    if (p->in.magic == OOB_MAGIC && p->in.from == p->rank && p->in.kind >= SWL_OOB_USER)
-        return true;
-    swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " channel: rank %" PRIu32 " sends nonsense",
-            oob->config.rank, p->rank);
-    end_peer(oob, p, OOB_BROKEN);
-    return false;
-}
-
-/* Ends of connections come after everything that was said on them. */
-static bool next_gone(struct swl_oob *oob, uint32_t *peer_p, struct swl_oob_message *message_p)
-{
-    for (uint32_t i = 0; oob->ntell > 0 && i < oob->npeers; i++) {
-        if (!oob->peers[i].tell)
-            continue;
-        oob->peers[i].tell = false;
-        oob->ntell--;
-        memset(message_p, 0, sizeof(*message_p));
-        message_p->kind = SWL_OOB_GONE;
-        message_p->from = (uint16_t)oob->peers[i].rank;
-        *peer_p = i;
-        return true;
-    }
-    return false;
-}
-
-bool swl_oob_receive(struct swl_oob *oob, uint32_t *peer_p, struct swl_oob_message *message_p)
-{
-    struct epoll_event events[16];
-    int n;
-
-    for (uint32_t i = 0; oob->nwaiting > 0 && i < oob->npeers; i++)
-        if (oob->peers[i].queued > 0)
-            push(oob, &oob->peers[i]);
-    for (;;) {
-        bool moved = false;
-
-        n = epoll_wait(oob->epoll, events, (int)SWL_COUNT_OF(events), 0);
-        for (int e = 0; e < n; e++) {
-            struct oob_peer *p = &oob->peers[events[e].data.u32];
-
-            if (p->state != OOB_CONNECTED)
-                continue;
-            moved = true;
-            if (!pull(oob, p))
-                continue;
-            *message_p = p->in;
-            *peer_p = events[e].data.u32;
-            return true;
-        }
-        if (!moved)
-            return next_gone(oob, peer_p, message_p);
-    }
-}
-
-void swl_oob_close(struct swl_oob *oob)
-{
-    const struct swl_oob_message bye = {.kind = SWL_OOB_BYE};
-
-    if (oob == NULL)
-        return;
-    for (uint32_t i = 0; oob->peers && i < oob->npeers; i++) {
-        if (oob->peers[i].state == OOB_CONNECTED)
-            (void)swl_oob_send(oob, i, &bye);
-        shut(&oob->peers[i].fd);
-    }
-    free(oob->peers);
-    shut(&oob->epoll);
-    shut(&oob->local);
-    shut(&oob->tcp);
-    free(oob);
 }
