@@ -1,7 +1,8 @@
 /* bench.h: the parts of swimlane-bench.
  *
  * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of one rank, bench_data.c owns its
- * buffers and expectations, bench_verify.c compares, bench_report.c prints. */
+ * buffers and expectations, bench_routing.c looks at recorded routing, bench_verify.c compares,
+ * bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
 
@@ -48,7 +49,8 @@ struct bench_options {
     uint64_t seed;
     struct swl_routing routing;
     const char *routing_text;
-    const char *link; /* gbps:us */
+    int routing_layer; /* of a file; -1: not given */
+    const char *link;  /* gbps:us */
     double link_gbps;
     const char *json;
     bool verify, pipelined, poison, update_once;
@@ -86,6 +88,12 @@ void bench_options_free(struct bench_options *o);
 
 /* Take a link model; false, and nothing changed, for a text that the library would not take. */
 bool bench_link_take(struct bench_options *o, const char *text);
+
+/* Of a recorded routing: refuse what cannot be meant, and say on stderr what becomes of its rows. */
+bool bench_routing_check(struct bench_options *o, struct swl_why *why);
+void bench_routing_remarks(const struct bench_options *o);
+/* Steps with a routing of their own. */
+int bench_routing_steps(const struct bench_options *o);
 
 /* ---- data of one rank ---- */
 

@@ -37,6 +37,7 @@ bool bench_job_run(struct bench_options *o)
         .device_of_rank = o->device_of,
     };
 
+    bench_routing_remarks(o);
     set_link(o);
     if (!SWL_EMULATED)
         bench_link_measure(o);

@@ -305,7 +305,8 @@ static const struct row rows[] = {
     {"warmup", "N", "steps before them (1)", take_int, AT(warmup)},
     {"seed", "N", "seed of all inputs (1)", take_long, AT(seed)},
     {"schedule-seed", "N", "seed of the emulator's schedule (SIMT_SEED, or in order)", take_long, AT(schedule_seed)},
-    {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], or a .npy file of ids", take_routing, 0},
+    {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], or a .npy file of ids: [tokens][topk] or [ranks][tokens][topk]", take_routing, 0},
+    {"routing-layer", "N", "the file is [tokens][layers][topk], take this layer", take_int, AT(routing_layer)},
     {"ragged", NULL, "different token counts, some ranks without tokens", take_flag, AT(routing.ragged)},
     {"negative-fraction", "F", "share of the entries made -1 (0)", take_share, AT(routing.negative)},
     {"duplicates", "F", "share of the entries that repeat an earlier one (0)", take_share, AT(routing.duplicate)},
@@ -412,13 +413,9 @@ static enum bench_parsed check(struct bench_options *o)
         return complain("the budget must cover one rank's tokens:", "--budget");
     if (o->budget > INT32_MAX)
         return complain("a rank would have to receive 2^31 rows or more:", "--tokens, --budget");
-    const char *error = swl_routing_check(&o->routing, &o->size);
+    struct swl_why why = {""};
 
-    if (error)
-        return complain(error, "");
-    if (o->id_bytes == 4 && !swl_routing_fits_int32(&o->routing))
-        return complain("an id of the routing file does not fit into int32:", "--ids int32");
-    return BENCH_RUN;
+    return bench_routing_check(o, &why) ? BENCH_RUN : complain(why.text, "");
 }
 
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv)
@@ -432,6 +429,7 @@ enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **
         .warmup = 1,
         .seed = 1,
         .routing_text = "uniform",
+        .routing_layer = -1,
         .verify = true,
         .id_bytes = 8,
         .place = BENCH_PLACE_AUTO,

@@ -198,6 +198,22 @@ static void print_verdict(const struct bench_options *o, const struct bench_summ
                summary->wall_s);
 }
 
+static void json_routing(struct swl_json *json, const struct bench_options *o)
+{
+    if (o->routing.kind != SWL_ROUTING_FILE)
+        return;
+    const struct swl_routing_use use =
+        swl_routing_use_of(&o->routing.file, &o->size, bench_routing_steps(o));
+
+    swl_json_open(json, "routing_file", '{');
+    swl_json_flag(json, "each_rank", use.each_rank);
+    swl_json_integer(json, "rows", (int64_t)use.rows);
+    swl_json_integer(json, "rows_wanted", (int64_t)use.wanted);
+    swl_json_integer(json, "entries", (int64_t)use.entries);
+    swl_json_integer(json, "negative", (int64_t)use.negative);
+    swl_json_close(json, '}');
+}
+
 static void json_shape(struct swl_json *json, const struct bench_options *o,
                        const struct bench_summary *summary)
 {
@@ -214,6 +230,7 @@ static void json_shape(struct swl_json *json, const struct bench_options *o,
     swl_json_integer(json, "experts", o->size.nexperts);
     swl_json_text(json, "dtype", type_names[o->type]);
     swl_json_text(json, "routing", o->routing_text);
+    json_routing(json, o);
     swl_json_integer(json, "seed", (int64_t)o->seed);
     swl_json_integer(json, "budget", o->budget);
     swl_json_text(json, "link", o->link ? o->link : "");

@@ -119,22 +119,100 @@ TEST(RoutingFile, EachRankAndTokenHasItsOwnRow)
     EXPECT_EQ(busiest(by_rank, "--outputs library"), expected);
 }
 
-TEST(RoutingFile, ShortFilesRepeat)
+// What a run that passes says about its file.
+std::string said_of(const File &file, const std::string &more = "")
 {
-    const File file("<i4", "False", "(1, 3)", bytes_of<int32_t>({2, 3, 4}));
-
-    EXPECT_EQ(busiest(file), nranks * tokens); // each token goes to ranks 1 and 2
+    testing::internal::CaptureStderr();
+    EXPECT_GE(busiest(file, more), 0);
+    return testing::internal::GetCapturedStderr();
 }
 
-// What no expert owns goes nowhere; too large ids raise the flag that the bench expects.
-TEST(RoutingFile, IdsOutOfRangeGoNowhere)
+TEST(RoutingFile, F105ShortFilesRepeatAndSaySo)
+{
+    const File one("<i4", "False", "(1, 3)", bytes_of<int32_t>({2, 3, 4}));
+
+    EXPECT_EQ(busiest(one), nranks * tokens); // each token goes to ranks 1 and 2
+    EXPECT_NE(said_of(one).find("48 rows are wanted and 1 are there: each is taken 48 times"),
+              std::string::npos);
+    std::vector<int64_t> ids;
+
+    for (int step = 0; step < 2; step++)
+        for (int64_t id : everywhere({2, 3, 4}))
+            ids.push_back(id);
+    const File whole("<i4", "False", "(48, 3)", bytes_of<int32_t>(ids));
+
+    EXPECT_EQ(said_of(whole), "");
+    ids.resize(47 * 3);
+    const File short_by_one("<i4", "False", "(47, 3)", bytes_of<int32_t>(ids));
+    const std::string said = said_of(short_by_one);
+
+    EXPECT_NE(said.find("48 rows are wanted and 47 are there: each is taken 1 time, the first 1 "
+                        "once more (step after step, rank after rank)"),
+              std::string::npos)
+        << said;
+    EXPECT_EQ(said_of(short_by_one, "--update-once").find("wanted"), std::string::npos);
+}
+
+TEST(RoutingFile, F105RecordingsOfLayersAreNoRanks)
+{
+    std::vector<int64_t> ids;
+
+    // Token t, layer l: expert l, so that each layer's rows go to one rank.
+    for (int t = 0; t < 48; t++)
+        for (int layer = 0; layer < 5; layer++)
+            ids.insert(ids.end(), {layer, -1, -1});
+    const File file("|i1", "False", "(48, 5, 3)", bytes_of<int8_t>(ids));
+
+    expect_refused(file, "[48][5][3], as [ranks][tokens][topk] it is not for 4 ranks");
+    expect_refused(file, "its layers are 0 to 4: there is no 5", "--routing-layer 5");
+    for (const char *layer : {"0", "4"})
+        EXPECT_EQ(busiest(file, std::string("--routing-layer ") + layer), nranks * tokens);
+    const std::string said = said_of(file, "--routing-layer 2");
+
+    EXPECT_NE(said.find("96 of its 144 entries are negative and name no expert"), std::string::npos)
+        << said;
+    ids.resize(24 * 3);
+    expect_refused({"|i1", "False", "(24, 3)", bytes_of<int8_t>(ids)}, "[tokens][layers][topk]",
+                   "--routing-layer 0");
+    EXPECT_FALSE(ep_bench(std::string(job) + "--routing-layer 0"));
+}
+
+TEST(RoutingFile, F104IdsOfEverySizeAreExactOrTold)
+{
+    std::vector<int64_t> ids;
+
+    for (int i = 0; i < 48; i++)
+        ids.insert(ids.end(), {i % 128, 100 + i % 27, 127 - i});
+    const std::string bytes[] = {bytes_of<int8_t>(ids), bytes_of<int16_t>(ids),
+                                 bytes_of<int32_t>(ids), bytes_of<int64_t>(ids)};
+    int rows[8];
+
+    for (int i = 0; i < 8; i++) {
+        const std::string type = (i % 2 ? "<u" : "<i") + std::to_string(1 << i / 2);
+        const File file(type, "False", "(48, 3)", bytes[i / 2]);
+
+        rows[i] = busiest(file, "--experts 300");
+        EXPECT_EQ(rows[i], rows[0]) << type;
+        const std::string said = said_of(file, "--experts 300");
+        const char *largest = i == 0 ? "no id above 127" : i == 1 ? "no id above 255" : nullptr;
+
+        EXPECT_EQ(said.find("its type holds") != std::string::npos, largest != nullptr) << said;
+        if (largest) {
+            EXPECT_NE(said.find(largest), std::string::npos) << said;
+        }
+    }
+    EXPECT_GT(rows[0], 0);
+}
+
+// An id that no expert has is a wrong file or a wrong number of experts; --beyond tries such ids.
+TEST(RoutingFile, D_D2IdsBeyondTheExpertsAreRefused)
 {
     const File file("<i4", "False", "(24, 3)",
                     bytes_of<int32_t>(everywhere({experts, 7, INT32_MAX})));
 
-    EXPECT_EQ(busiest(file), nranks * tokens);
-    const File huge("<i8", "False", "(24, 3)",
-                    bytes_of<int64_t>(everywhere({INT64_MAX, 7, INT64_MIN})));
+    expect_refused(file, "48 of 72 ids of the routing file name no expert, there are 8 and the "
+                         "largest id is 2147483647");
+    const File huge("<i8", "False", "(24, 3)", bytes_of<int64_t>(everywhere({-1, 7, INT64_MIN})));
 
     EXPECT_EQ(busiest(huge), nranks * tokens);
     expect_refused(huge, "does not fit into int32", "--ids int32");
@@ -152,9 +230,11 @@ TEST(RoutingFile, BadFilesAreRefusedWithTheReason)
     expect_refused({">i4", "False", "(24, 3)", data}, "big-endian");
     expect_refused({"<u8", "False", "(24, 3)", wide}, "does not fit into int64");
     expect_refused({"<i4", "True", "(24, 3)", data}, "not in C order");
+    expect_refused({"|b1", "False", "(24, 3)", std::string(72, '\1')}, "booleans");
     expect_refused({"<i4", "False", "(36, 2)", data}, "not top-k");
     expect_refused({"<i4", "False", "(72,)", data}, "[tokens][topk]");
-    expect_refused({"<i4", "False", "(0, 3)", data}, "no tokens");
+    expect_refused({"<i4", "False", "(0, 3)", ""}, "no tokens");
+    expect_refused({"<i4", "False", "(23, 3)", data}, "goes on behind its last element");
     expect_refused({"<i4", "False", "(24, x)", data}, "shape is malformed");
 }
 

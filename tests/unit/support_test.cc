@@ -95,6 +95,110 @@ TEST(Npy, RefusesWhatItCannotRead)
     EXPECT_EQ(npy.data, nullptr);
 }
 
+// Read, or refused with the reason, which says what is wrong and nothing else.
+TEST(Npy, F106FiftyMalformedOrUnusualFiles)
+{
+    const std::string head("\x93NUMPY\x01\x00", 8), row(8, '\1');
+    const auto dict = [](const std::string &descr, const std::string &order,
+                         const std::string &shape) {
+        return npy_bytes("{'descr': " + descr + ", 'fortran_order': " + order +
+                             ", 'shape': " + shape + ", }",
+                         "");
+    };
+    const auto typed = [&dict](const std::string &descr) { return dict(descr, "False", "(1, 2)"); };
+    const auto shaped = [&dict](const std::string &shape) { return dict("'<i4'", "False", shape); };
+    const auto version = [&](char major, const std::string &length) {
+        const std::string good = shaped("(1, 2)");
+
+        return std::string("\x93NUMPY", 6) + major + '\0' + length + good.substr(10) + row;
+    };
+    const size_t dict_bytes = shaped("(1, 2)").size() - 10;
+    const std::string short_length{(char)dict_bytes, '\0'}, long_length{(char)dict_bytes, 0, 0, 0};
+    const char *none = nullptr;
+    const struct {
+        std::string bytes;
+        const char *reason; // null: it is read
+    } files[] = {
+        {"", "not a .npy file"},
+        {"\x93", "not a .npy file"},
+        {"not a file of numbers", "not a .npy file"},
+        {"0 1 2 3\n4 5 6 7\n", "not a .npy file"},
+        {"PK\x03\x04 and what follows", ".npz"},
+        {"\x1f\x8b\x08 a compressed file", "not a .npy file"},
+        {head, "not a .npy file"},
+        {head + std::string("\x40\x00", 2), "cut off"},
+        {head + std::string("\x10\x00{'descr': '<i4'", 17), "cut off"},
+        {head + std::string("\x00\x00", 2), "no simple element type"},
+        {version(0, short_length), "format version"},
+        {version(1, short_length), none},
+        {version(2, long_length), none},
+        {version(3, long_length), none},
+        {version(4, long_length), "format version"},
+        {version(2, std::string("\1\0\1\0", 4)), "header is too long"},
+        {version(2, "\xff\xff\xff\xff"), "header is too long"},
+        {npy_bytes("{}", row), "no simple element type"},
+        {npy_bytes("{'descr': '<i4'}", row), "not in C order"},
+        {npy_bytes("{'descr': '<i4', 'fortran_order': False}", row), "no shape"},
+        {npy_bytes("{'shape': (1, 2), 'fortran_order': False, 'descr': '<i4'}", row), none},
+        {typed("'<i1'") + std::string(2, '\1'), none},
+        {typed("'|u1'") + std::string(2, '\xff'), none},
+        {typed("'<u2'") + std::string(4, '\xff'), none},
+        {typed("'<u4'") + std::string(8, '\xff'), none},
+        {typed("'<u8'") + std::string(16, '\x7f'), none},
+        {typed("'<u8'") + std::string(16, '\xff'), "does not fit into int64"},
+        {typed("'>i4'") + row, "big-endian"},
+        {typed("'>i1'") + std::string(2, '\1'), none},
+        {typed("'<i3'") + row, "not integers"},
+        {typed("'<i16'") + row, "not integers"},
+        {typed("'<i-4'") + row, "not integers"},
+        {typed("'<i4extra'") + row, "no simple element type"},
+        {typed("'<f4'") + row, "not integers"},
+        {typed("'<c8'") + row, "not integers"},
+        {typed("'<M8[ns]'") + row, "no simple element type"},
+        {typed("'<U2'") + row, "not integers"},
+        {typed("'|S4'") + row, "not integers"},
+        {typed("'|V4'") + row, "not integers"},
+        {typed("'|O'") + row, "no simple element type"},
+        {typed("'|b1'") + std::string(2, '\1'), "booleans"},
+        {typed("[('a', '<i4')]") + row, "no simple element type"},
+        {dict("'<i4'", "True", "(1, 2)") + row, "not in C order"},
+        {shaped("()") + row.substr(4), none},
+        {shaped("(2,)") + row, none},
+        {shaped("(1L, 2L)") + row, none},
+        {shaped("(1,2,1,1)") + row, none},
+        {shaped("(1, 2, 1, 1, 1)") + row, "more than 4 dimensions"},
+        {shaped("(0, 2)"), none},
+        {shaped("(1 2)") + row, "malformed"},
+        {shaped("(,)") + row, "malformed"},
+        {shaped("(1,, 2)") + row, "malformed"},
+        {shaped("(-1, 2)") + row, "malformed"},
+        {shaped("(1.0, 2)") + row, "malformed"},
+        {shaped("(99999999999999999999, 2)") + row, "malformed"},
+        {shaped("(1, 2") + row, "malformed"},
+        {shaped("None") + row, "no shape"},
+        {shaped("(1099511627776, 2)") + row, "ends before its last element"},
+        {shaped("(1099511627776, 1099511627776)") + row, "too large"},
+        {shaped("(2, 2)") + row, "ends before its last element"},
+        {shaped("(1, 2)") + row.substr(1), "ends before its last element"},
+        {shaped("(1, 1)") + row, "goes on behind its last element"},
+    };
+
+    EXPECT_GE(std::size(files), 50u);
+    for (size_t i = 0; i < std::size(files); i++) {
+        swl_npy npy{};
+        const char *error = read_npy(files[i].bytes, &npy);
+
+        if (files[i].reason) {
+            EXPECT_NE(std::string(error ? error : "").find(files[i].reason), std::string::npos)
+                << i << ": " << (error ? error : "was read") << ", not: " << files[i].reason;
+        } else {
+            EXPECT_EQ(error, nullptr) << i;
+        }
+        EXPECT_EQ(npy.data == nullptr, files[i].reason != nullptr) << i;
+        swl_npy_free(&npy);
+    }
+}
+
 TEST(Routing, ChoicesOfATokenDiffer)
 {
     const swl_routing_size size{4, 50, 8, 12};
@@ -106,7 +210,9 @@ TEST(Routing, ChoicesOfATokenDiffer)
 
         routing.kind = kind;
         routing.skew = kind == SWL_ROUTING_HOT ? 0.5 : 1.2;
-        ASSERT_EQ(swl_routing_check(&routing, &size), nullptr);
+        swl_why why{};
+
+        ASSERT_TRUE(swl_routing_check(&routing, &size, &why)) << why.text;
         ASSERT_TRUE(swl_routing_make(&routing, &size, 1, 0, ids.data(), weights.data()));
         for (int t = 0; t < 50; t++) {
             std::set<int64_t> row(ids.begin() + 8 * t, ids.begin() + 8 * t + 8);

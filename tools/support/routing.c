@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STREAM_TOKENS = 1, STREAM_IDS = 2 };
 
@@ -13,41 +14,13 @@ static struct swl_random stream(const struct swl_routing *r, int rank, int step,
     return swl_random_of(r->seed, (uint64_t)rank << 32 | (uint32_t)step, (uint64_t)purpose);
 }
 
-static size_t file_rows(const struct swl_npy *npy)
+bool swl_routing_check(const struct swl_routing *r, const struct swl_routing_size *size,
+                       struct swl_why *why)
 {
-    size_t rows = 1;
-
-    for (int i = 0; i + 1 < npy->ndim; i++)
-        rows *= npy->shape[i];
-    return rows;
-}
-
-const char *swl_routing_check(const struct swl_routing *r, const struct swl_routing_size *size)
-{
-    if (size->topk > size->nexperts && r->kind != SWL_ROUTING_FILE)
-        return "top-k is larger than the number of experts";
-    if (r->kind != SWL_ROUTING_FILE)
-        return NULL;
-    const struct swl_npy *npy = &r->file;
-
-    if (npy->ndim != 2 && npy->ndim != 3)
-        return "the routing file must hold [tokens][topk] or [ranks][tokens][topk]";
-    if (npy->shape[npy->ndim - 1] != (size_t)size->topk)
-        return "the last extent of the routing file is not top-k";
-    if (file_rows(npy) == 0)
-        return "the routing file holds no tokens";
-    return NULL;
-}
-
-bool swl_routing_fits_int32(const struct swl_routing *r)
-{
-    const struct swl_npy *npy = &r->file;
-
-    if (r->kind != SWL_ROUTING_FILE)
-        return true;
-    for (size_t i = 0, n = file_rows(npy) * npy->shape[npy->ndim - 1]; i < n; i++)
-        if (npy->data[i] < INT32_MIN || npy->data[i] > INT32_MAX)
-            return false;
+    if (r->kind == SWL_ROUTING_FILE)
+        return swl_routing_file_check(&r->file, size, why);
+    if (size->topk > size->nexperts)
+        return swl_why_set(why, "top-k is larger than the number of experts");
     return true;
 }
 
@@ -122,23 +95,6 @@ static void choose(struct swl_random *random, const double *table,
     }
 }
 
-static void replay(const struct swl_routing *r, const struct swl_routing_size *size, int rank,
-                   int step, int token, int64_t *ids)
-{
-    size_t rows = file_rows(&r->file);
-    size_t per_step = (size_t)size->nranks * (size_t)size->ntokens;
-    size_t row = (size_t)step * per_step + (size_t)rank * (size_t)size->ntokens + (size_t)token;
-
-    if (r->file.ndim == 3) {
-        size_t tokens = r->file.shape[1];
-        size_t at = ((size_t)step * (size_t)size->ntokens + (size_t)token) % tokens;
-
-        row = (size_t)rank % r->file.shape[0] * tokens + at;
-    }
-    for (int k = 0; k < size->topk; k++)
-        ids[k] = r->file.data[row % rows * (size_t)size->topk + (size_t)k];
-}
-
 /* Entries that are no ordinary choice. */
 static void spoil(const struct swl_routing *r, struct swl_random *random,
                   const struct swl_routing_size *size, int64_t *ids)
@@ -171,7 +127,8 @@ bool swl_routing_make(const struct swl_routing *r, const struct swl_routing_size
         int64_t *row = ids + (size_t)t * (size_t)size->topk;
 
         if (r->kind == SWL_ROUTING_FILE)
-            replay(r, size, rank, step, t, row);
+            memcpy(row, swl_routing_file_row(&r->file, size, rank, step, t),
+                   (size_t)size->topk * sizeof *row);
         else
             choose(&random, table, size, row);
         if (r->kind == SWL_ROUTING_HOT && swl_random_unit(&random) < r->skew &&
