@@ -358,12 +358,14 @@ ncclResult_t ncclEpTensorAlloc(ncclEpTensor_t **tensor, unsigned int ndim, ncclD
 ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor);
 
 /* Create a group on all ranks of `comm`. Collective, blocks the host. The ranks compare their
- * configuration; if one rank refuses, all return an error. `comm` must outlive the group. */
+ * configuration; if one rank refuses, all return an error. `comm` must outlive the group. Each step
+ * takes at most SWIMLANE_SETUP_TIMEOUT_MS (60 s), whatever timeout_ns is. */
 ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *ep_group, ncclComm_t comm,
                                const ncclEpGroupConfig_t *config);
 
-/* Wait for the group's work (bounded by its time limit) and release it. Collective. NULL does
- * nothing. Handles still alive may only be destroyed afterwards. */
+/* Wait for the group's work (bounded by its time limit), then for the other ranks (bounded as creation
+ * is), and release it. Collective. NULL does nothing. Handles still alive may only be destroyed
+ * afterwards. */
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group);
 
 /* Bytes of handle memory for ncclEpInitHandle, equal on all ranks. config may be NULL. */

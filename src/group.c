@@ -208,7 +208,7 @@ static ncclResult_t stop_work(struct ncclEpGroup *group)
     swl_time_text(group->timeout_ns, time, sizeof(time));
     swl_log(SWL_LEVEL_WARN, "group: work has not ended after %s; asking it to stop", time);
     __atomic_store_n(&group->pinned->stop, 1, __ATOMIC_RELEASE); /* pairs with wait_again */
-    error = wait_last(group, swl_max_u64(group->timeout_ns, 10 * UINT64_C(1000000000)));
+    error = wait_last(group, group->setup_ns);
     group->running = error == cudaErrorNotReady;
     if (group->running)
         return swl_fail(ncclSystemError, "work of the group does not end");

@@ -73,7 +73,9 @@ struct swl_pool {
 struct ncclEpGroup {
     struct swl_group_info info; /* first, see internal.h */
     struct swl_options options;
-    uint64_t timeout_ns, fingerprint;
+    uint64_t timeout_ns; /* of data calls */
+    uint64_t setup_ns;   /* of each step of the hosts: creation, memory, destruction */
+    uint64_t fingerprint;
     struct swl_device_memory memory;
     struct swl_bootstrap boot;
     struct swl_topology topology;

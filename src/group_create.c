@@ -65,6 +65,8 @@ static void copy_config(struct ncclEpGroup *g, const struct swl_group_config *c)
     g->timeout_ns = g->options.timeout_ms ? g->options.timeout_ms * UINT64_C(1000000)
                     : c->timeout_ns       ? swl_min_u64(c->timeout_ns, SWL_MOST_TIMEOUT_NS)
                                           : SWL_BUILTIN_TIMEOUT_NS;
+    g->setup_ns = g->options.setup_timeout_ms ? g->options.setup_timeout_ms * UINT64_C(1000000)
+                                              : SWL_BUILTIN_SETUP_NS;
 }
 
 /* ---- memory, mappings, network ---- */
@@ -72,7 +74,7 @@ static void copy_config(struct ncclEpGroup *g, const struct swl_group_config *c)
 static ncclResult_t allocate(struct ncclEpGroup *g)
 {
     SWL_TRY(swl_window_open(&g->window, g->plan.at.bytes));
-    SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->timeout_ns));
+    SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->setup_ns));
     SWL_TRY(swl_tables_open(&g->tables, &g->plan));
     SWL_TRY(swl_pool_open(g));
     swl_alarm_open(&g->alarm, &g->topology, g->info.rank);
@@ -132,7 +134,8 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .signal_bytes = g->plan.at.signal_bytes,
         .window_bytes = g->plan.at.bytes,
         .alarm = g->alarm.own,
-        .timeout_ns = g->timeout_ns,
+        .timeout_ns = g->setup_ns,
+        .silence_ns = g->timeout_ns,
         .driver = g->network,
         .ib = &ib,
         .proxy_adds = g->options.proxy_adds,
@@ -180,6 +183,7 @@ static ncclResult_t start(struct ncclEpGroup *g)
         .pinned = g->pinned,
         .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
+        .setup_ns = g->setup_ns,
         .fingerprint = g->fingerprint,
         .trap = g->info.overflow == NCCL_EP_OVERFLOW_TRAP,
     };
@@ -218,11 +222,12 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     g->boot.comm = g->info.comm;
     g->boot.nranks = g->info.nranks;
     g->boot.rank = g->info.rank;
-    g->boot.timeout_ns = g->timeout_ns;
+    g->boot.timeout_ns = g->setup_ns;
     g->boot.peers = &g->peers;
     g->peers.rank = g->info.rank;
     g->peers.nranks = g->info.nranks;
-    g->peers.timeout_ns = g->timeout_ns;
+    g->peers.timeout_ns = g->setup_ns;
+    g->peers.silence_ns = g->timeout_ns;
     g->boot.memory = g->tables.memory = &g->memory;
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));

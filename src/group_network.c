@@ -35,7 +35,7 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
     struct swl_nic_config config = {
         .rank = g->info.rank,
         .device = g->info.device,
-        .timeout_ns = g->timeout_ns,
+        .timeout_ns = g->setup_ns,
         .soft_executor = g->options.soft_executor,
         .ib = &ib,
         .socket_ifname = g->options.socket_ifname,

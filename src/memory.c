@@ -46,7 +46,7 @@ static ncclResult_t publish(struct ncclEpGroup *group, uint32_t index)
     rc = SWL_CUDA(swl_gpu_copy(group->tables.shared + (size_t)index * group->plan.shape.nlocal,
                                host, bytes, stream));
     if (rc == ncclSuccess)
-        rc = SWL_CUDA(swl_gpu_stream_wait(stream, group->timeout_ns));
+        rc = SWL_CUDA(swl_gpu_stream_wait(stream, group->setup_ns));
     end = SWL_CUDA(swl_gpu_host_free(host));
     return rc != ncclSuccess ? rc : end;
 }

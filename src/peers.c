@@ -30,6 +30,7 @@ ncclResult_t swl_peers_open(struct swl_peers *p, uint64_t process, const char *s
         .nranks = p->nranks,
         .process = process,
         .timeout_ns = p->timeout_ns,
+        .silence_ns = p->silence_ns,
         .socket_ifname = socket_ifname,
     };
 

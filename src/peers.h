@@ -36,7 +36,8 @@ struct swl_peers {
     struct swl_oob *oob; /* NULL: no channel */
     bool connected;
     uint32_t rank, nranks;
-    uint64_t timeout_ns;
+    uint64_t timeout_ns; /* of set-up and of swl_peers_meet */
+    uint64_t silence_ns; /* of a connection, as in oob.h */
     struct swl_oob_address *all; /* [nranks], until connected */
     bool *gone;                  /* [nranks] */
     uint32_t ngone, first_gone;
@@ -52,7 +53,7 @@ struct swl_peers {
     uint32_t missing; /* rank that somebody misses in an exchange; UINT32_MAX: none */
 };
 
-/* Local. rank, nranks and timeout_ns are set by the caller, the rest is zero. *mine_p goes to all ranks. */
+/* Local. rank, nranks and the limits are set by the caller, the rest is zero. *mine_p goes to all ranks. */
 ncclResult_t swl_peers_open(struct swl_peers *peers, uint64_t process, const char *socket_ifname,
                             struct swl_oob_address *mine_p);
 /* Local; all[nranks] as they were told. Copied. */

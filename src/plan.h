@@ -19,6 +19,7 @@ extern "C" {
 
 #define SWL_BUILTIN_SMS         16u
 #define SWL_BUILTIN_TIMEOUT_NS  UINT64_C(100000000000)
+#define SWL_BUILTIN_SETUP_NS    UINT64_C(60000000000)
 #define SWL_MOST_TIMEOUT_NS     (UINT64_C(1) << 62) /* added to a time of day it still fits */
 #define SWL_ROUTE_BLOCKS        4u
 #define SWL_ROUTE_WARPS         8u

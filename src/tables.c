@@ -272,7 +272,7 @@ ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_fill(tables->device + l.copied, 0, l.bytes - l.copied, stream));
     if (rc == ncclSuccess)
-        rc = SWL_CUDA(swl_gpu_stream_wait(stream, config->timeout_ns));
+        rc = SWL_CUDA(swl_gpu_stream_wait(stream, config->setup_ns));
     end = SWL_CUDA(swl_gpu_host_free(mirror));
     return rc != ncclSuccess ? rc : end;
 }

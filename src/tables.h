@@ -69,13 +69,15 @@ struct swl_tables_config {
     struct swl_rdma_view net; /* zero on one node */
     struct swl_pinned *pinned;
     uint64_t *alarm; /* own word of the node's alarm page */
-    uint64_t timeout_ns, fingerprint;
+    uint64_t timeout_ns; /* of waits on the device */
+    uint64_t setup_ns;
+    uint64_t fingerprint;
     bool trap;
 };
 
 /* Local: allocate. memory is set by the caller, the rest is zero. */
 ncclResult_t swl_tables_open(struct swl_tables *tables, const struct swl_plan *plan);
-/* Local: fill, through `stream`; blocks the host at most config->timeout_ns. */
+/* Local: fill, through `stream`; blocks the host at most config->setup_ns. */
 ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_config *config,
                              cudaStream_t stream);
 ncclResult_t swl_tables_close(struct swl_tables *tables);

@@ -29,6 +29,7 @@
 #define POLL_NS     UINT64_C(100000)
 #define PENDING_NS  UINT64_C(10000000000)
 #define ATTEMPT_NS  UINT64_C(1000000000) /* of one connect over TCP */
+#define SILENCE_NS  UINT64_C(1000000000) /* at least: a packet that is lost takes 200 ms and more */
 
 struct oob_pending {
     int fd;
@@ -81,12 +82,14 @@ static int connect_local(const struct oob_place *place)
     return fd;
 }
 
-/* A host that has lost power says nothing: the kernel asks, and gives up after the limit. */
-static void watch_silence(int fd, uint64_t timeout_ns)
+/* A host that has lost power says nothing: the kernel asks, and gives up after the limit. The connection
+ * is needed while the group is made, which a short limit of data calls does not end. */
+static void watch_silence(int fd, uint64_t silence_ns)
 {
-    const uint64_t s = timeout_ns / UINT64_C(4000000000);
+    const uint64_t limit_ns = swl_max_u64(silence_ns, SILENCE_NS);
+    const uint64_t s = limit_ns / UINT64_C(4000000000);
     const int yes = 1, idle = s < 1 ? 1 : s > 60 ? 60 : (int)s, count = 3;
-    const unsigned ms = (unsigned)swl_min_u64(timeout_ns / 1000000 + 1, 3600000);
+    const unsigned ms = (unsigned)swl_min_u64(limit_ns / 1000000 + 1, 3600000);
 
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -199,7 +202,7 @@ static void call_peer(struct swl_oob *oob, uint32_t i, const struct oob_place *p
         memcpy(&at.at, &place->at, sizeof(place->at));
         fd = swl_tcp_connect(&at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
         if (fd >= 0)
-            watch_silence(fd, oob->config.timeout_ns);
+            watch_silence(fd, oob->config.silence_ns);
     }
     if (fd < 0)
         return;
@@ -253,7 +256,7 @@ static void accept_all(struct swl_oob *oob, struct oob_pending *pending)
         if (c->fd < 0 && oob->tcp >= 0) {
             c->fd = swl_tcp_accept(oob->tcp);
             if (c->fd >= 0)
-                watch_silence(c->fd, oob->config.timeout_ns);
+                watch_silence(c->fd, oob->config.silence_ns);
         }
         if (c->fd >= 0 && c->until_ns == 0) {
             c->bytes = 0;

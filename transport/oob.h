@@ -46,7 +46,8 @@ struct swl_oob_message {
 struct swl_oob_config {
     uint32_t rank, nranks;
     uint64_t process;          /* equal for ranks of one address space (swl_gpu_info) */
-    uint64_t timeout_ns;       /* bound of swl_oob_connect, and of silence on a connection */
+    uint64_t timeout_ns;       /* bound of swl_oob_connect */
+    uint64_t silence_ns;       /* bound of silence on a connection over TCP */
     const char *socket_ifname; /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
 };
 

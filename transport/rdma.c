@@ -139,6 +139,7 @@ static ncclResult_t open_nic(struct rdma_nic *n, const struct swl_rdma_config *c
         .depth = c->queue_depth ? c->queue_depth : RDMA_DEPTH,
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
+        .silence_ns = c->silence_ns,
         .ib = c->ib,
         .proxy_adds = c->proxy_adds,
         .socket_ifname = c->socket_ifname,

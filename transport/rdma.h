@@ -41,7 +41,8 @@ struct swl_rdma_config {
     uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
     uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
-    uint64_t timeout_ns;
+    uint64_t timeout_ns;             /* of every operation of the host that waits */
+    uint64_t silence_ns;             /* as in nic.h */
     uint32_t driver;                 /* enum swl_transport_bit of links that name none */
     const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
     uint32_t proxy_adds;             /* enum swl_adds */

@@ -102,7 +102,7 @@ TEST_P(Exchange, StepsWithChangingRoutingAreExact)
     job.max_tokens = on_gpus ? 200 : 24;
     job.sms = on_gpus ? 8 : 2;
     job.timeout_ns = 10000000000ull;
-    const FieldVariable executor("SWIMLANE_SOFT_EXECUTOR", shape.executor ? shape.executor : "");
+    const Variable executor("SWIMLANE_SOFT_EXECUTOR", shape.executor ? shape.executor : "");
 
     on_ranks(
         shape.nodes,

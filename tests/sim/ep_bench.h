@@ -3,31 +3,13 @@
 #define SWL_TESTS_SIM_EP_BENCH_H
 
 #include "tests/sim/ranks_here.h"
+#include "tests/sim/variable.h"
 #include "tools/bench.h"
 
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
-
-// A variable of the environment, set while the object lives.
-class Variable
-{
-  public:
-    Variable(const char *variable, const std::string &value) : name(variable)
-    {
-        setenv(name, value.c_str(), 1);
-    }
-    ~Variable()
-    {
-        unsetenv(name);
-    }
-    Variable(const Variable &) = delete;
-    Variable &operator=(const Variable &) = delete;
-
-  private:
-    const char *name;
-};
 
 // Skips the test, with the reason, when this machine or build cannot run such a job.
 inline bool ep_bench_possible(const bench_options &o)

@@ -399,22 +399,6 @@ inline void field_hold_back(int rank, uint64_t number, uint64_t max_ns)
     swl_gpu_sleep_ns((uint64_t)(swl_random_unit(&random) * (double)max_ns));
 }
 
-/* A variable for the time of a test. */
-struct FieldVariable {
-    const char *name;
-
-    FieldVariable(const char *variable, const char *value) : name(variable)
-    {
-        setenv(name, value, 1);
-    }
-    ~FieldVariable()
-    {
-        unsetenv(name);
-    }
-    FieldVariable(const FieldVariable &) = delete;
-    FieldVariable &operator=(const FieldVariable &) = delete;
-};
-
 /* tools/check --long. */
 inline bool field_long()
 {

@@ -73,7 +73,7 @@ TEST(Field, F30_SumsAreMadeInFp32)
         precision(job, false);
         job.nodes = {topk / 2, topk / 2};
         precision(job, true);
-        FieldVariable variable("SWIMLANE_COMBINE_WIRE", "fp32");
+        Variable variable("SWIMLANE_COMBINE_WIRE", "fp32");
 
         job.wire_fp32 = true;
         precision(job, false);

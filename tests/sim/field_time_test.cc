@@ -72,18 +72,18 @@ TEST(Field, F54_LateRankAtStartUp)
         job.timeout_ns = 60 * second;
         late_start(job, true);
         {
-            FieldVariable variable("NCCL_EP_TIMEOUT_MS", short_ms.c_str()); /* before the config */
+            Variable variable("NCCL_EP_TIMEOUT_MS", short_ms.c_str()); /* before the config */
             late_start(job, false);
             job.timeout_ns = 0;
             late_start(job, false);
         }
         job.timeout_ns = short_limit_s * second;
         {
-            FieldVariable variable("NCCL_EP_TIMEOUT_MS", "60000");
+            Variable variable("NCCL_EP_TIMEOUT_MS", "60000");
             late_start(job, true);
         }
         {
-            FieldVariable variable("NCCL_EP_TIMEOUT_MS", ""); /* empty is not set */
+            Variable variable("NCCL_EP_TIMEOUT_MS", ""); /* empty is not set */
             late_start(job, false);
         }
     }
@@ -170,14 +170,14 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
     job.nodes = {1, 1};
     job.max_tokens = 100; /* all rows fit into the rings between nodes: nobody waits for credit */
     /* blocks of the kernel know no jitter and would keep it until all has landed; a thread lets it end */
-    FieldVariable executor("SWIMLANE_SOFT_EXECUTOR", on_gpus ? "thread" : "");
+    Variable executor("SWIMLANE_SOFT_EXECUTOR", on_gpus ? "thread" : "");
     {
-        FieldVariable variable("SWIMLANE_SOFT_FAULTS", "rank0:jitter=2ms");
+        Variable variable("SWIMLANE_SOFT_FAULTS", "rank0:jitter=2ms");
 
         fast_rank(job, false);
     }
     {
-        FieldVariable variable("SWIMLANE_SOFT_FAULTS",
+        Variable variable("SWIMLANE_SOFT_FAULTS",
                                on_gpus ? "rank0:delay=20ms" : "rank0:delay=2ms");
 
         EXPECT_TRUE(fast_rank(job, false) || testing::Test::IsSkipped());

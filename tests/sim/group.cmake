@@ -1,6 +1,6 @@
 # Groups, handles and library memory through the public functions, in both places.
 if(TARGET nccl_ep)
-    foreach(test calls create destroy failure handle memory)
+    foreach(test calls create destroy failure handle memory setup)
         swl_test(group_${test}_test SOURCES group_${test}_test.cc LIBS ${swl_ranks_comm} swl_support nccl_ep
                  LABELS ${swl_ranks_label} TIMEOUT 300)
         swl_with_standin(group_${test}_test)

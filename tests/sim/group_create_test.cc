@@ -316,23 +316,4 @@ TEST(GroupCreate, HalfAnAllocatorIsNeverCalled)
         });
 }
 
-/* Limits in which an exchange cannot end on every rank, or on none. */
-TEST(GroupCreate, LimitsTooShortForItEndInCodesAndSentences)
-{
-    for (uint64_t limit_ns : {1, 1000, 10000, 50000, 100000})
-        for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1}, {2}, {2, 1}})
-            on_ranks(nodes, [limit_ns](swl_rank *rank) {
-                ncclEpGroupConfig_t config = small_config();
-                ncclEpGroup_t group = nullptr;
-                ncclResult_t rc;
-
-                config.timeout_ns = limit_ns;
-                rc = ncclEpCreateGroup(&group, rank->comm, &config);
-                EXPECT_TRUE(rc == ncclSuccess || rc == ncclSystemError || rc == ncclInternalError)
-                    << rc << " " << swimlaneLastError();
-                EXPECT_EQ(group == nullptr, rc != ncclSuccess);
-                (void)ncclEpGroupDestroy(group);
-            });
-}
-
 } // namespace

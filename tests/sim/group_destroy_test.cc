@@ -51,6 +51,8 @@ TEST(GroupDestroy, ALateRankIsWaitedForNoLongerThanTheLimit)
     if (on_gpus && swl_comm_is_standin())
         GTEST_SKIP() << "the stand-in's collectives wait on the host, longer than the group; "
                         "group_destroy_nccl_test has this case";
+    const Variable limit("SWIMLANE_SETUP_TIMEOUT_MS", "2000");
+
     on_ranks({2}, [](swl_rank *rank) {
         ncclEpGroup_t group = create(rank);
 

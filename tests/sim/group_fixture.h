@@ -3,6 +3,7 @@
 #define SWL_GROUP_FIXTURE_H
 
 #include "tests/sim/pool.h"
+#include "tests/sim/variable.h"
 #include "tests/sim/words.h"
 
 #include <cuda_runtime.h>

@@ -63,7 +63,7 @@ void open_rank(Channels *c, uint32_t rank)
     config.rank = rank;
     config.nranks = c->nranks;
     config.process = c->tcp ? 100 + rank : 100;
-    config.timeout_ns = c->timeout_ns;
+    config.timeout_ns = config.silence_ns = c->timeout_ns;
     config.socket_ifname = "lo";
     EXPECT_EQ(swl_oob_open(&c->oob[rank], &config, &c->address[rank]), ncclSuccess);
 }

@@ -52,8 +52,15 @@ class Devx : public ::testing::Test
     int fds;
     struct swl_verbs verbs;
     struct swl_nic_ib ib = {nullptr, -1, -1, -1, 0, 0};
-    struct swl_nic_config config = {0,       0, 4, 256, 0,       1000000000, {},
-                                    nullptr, 0, 0, &ib, nullptr, nullptr,    0};
+    struct swl_nic_config config = [this] {
+        struct swl_nic_config c = {};
+
+        c.max_qps = 4;
+        c.depth = 256;
+        c.timeout_ns = 1000000000;
+        c.ib = &ib;
+        return c;
+    }();
 };
 
 // Two NICs, each with one queue pair.

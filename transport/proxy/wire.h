@@ -41,6 +41,7 @@ struct swl_wire_config {
     uint32_t depth;       /* most requests of a queue pair that are posted and not complete */
     uint64_t first_index; /* of the first request of every queue pair after connect */
     uint64_t timeout_ns;  /* bound of every operation that waits */
+    uint64_t silence_ns;  /* of a peer that owes an answer */
     const struct swl_nic_ib *ib; /* NULL = nothing set */
     const struct swl_nic_near *near;
     const char *socket_ifname; /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */

@@ -282,7 +282,7 @@ static bool flush(struct tcp_wire *w, struct tcp_pair *p)
  * peer may have. */
 static void beat(struct tcp_wire *w, struct tcp_pair *p)
 {
-    const uint64_t part = w->config.timeout_ns / 8;
+    const uint64_t part = w->config.silence_ns / 8;
 
     if (p->state != TCP_CONNECTED || p->gone || p->out_end > 0 ||
         swl_gpu_now_ns() - p->said_ns < (part < BEAT_NS ? part : BEAT_NS))

@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/util.h"
 #include "transport/proxy/front.h"
 #include "transport/soft/executor.h"
 
@@ -13,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GOODBYE_NS 500000000ull /* for what is under way when a NIC is destroyed */
+#define GOODBYE_NS      500000000ull  /* for what is under way when a NIC is destroyed */
+#define IDLE_SILENCE_NS 1000000000ull /* at least, of a peer of which nothing is wanted */
 
 static_assert(sizeof(struct tcp_address) <= sizeof(struct swl_wire_address),
               "the address travels inside the opaque one");
@@ -368,17 +370,19 @@ static uint32_t tcp_poll(struct swl_wire *wire, struct swl_wire_done *done, uint
 static void look_at_time(struct tcp_wire *w, struct tcp_pair *p, uint64_t now)
 {
     const bool wants = p->posted != swl_tcp_pair_limit(p) && p->fail_index == UINT64_MAX;
-    const uint64_t limit = w->config.timeout_ns;
+    const uint64_t limit = w->config.silence_ns;
+    /* a group that is made, or that rests, does not end by a short limit of calls */
+    const uint64_t silence = wants ? limit : swl_max_u64(limit, IDLE_SILENCE_NS);
     char text[120];
 
     if (p->state == TCP_FAILED)
         return;
     if (wants && p->shut)
         snprintf(text, sizeof(text), "the peer's NIC has been destroyed");
-    else if (swl_tcp_pair_alive(p) && now > p->heard_ns + limit)
+    else if (swl_tcp_pair_alive(p) && now > p->heard_ns + silence)
         snprintf(text, sizeof(text),
                  "nothing has come from it for %llu ms: its process, its host or the network hangs",
-                 (unsigned long long)(limit / 1000000));
+                 (unsigned long long)(silence / 1000000));
     else if (wants && now > p->moved_ns + limit)
         snprintf(text, sizeof(text), "nothing has moved for %llu ms",
                  (unsigned long long)(limit / 1000000));
@@ -398,7 +402,7 @@ static void forgive(struct tcp_wire *w, uint64_t now)
     const uint64_t gap = now - w->looked_ns;
 
     w->looked_ns = now;
-    if (gap < w->config.timeout_ns / 8)
+    if (gap < w->config.silence_ns / 8)
         return;
     for (uint32_t i = 0; i < w->nqps; i++) {
         w->pairs[i].moved_ns = shifted(w->pairs[i].moved_ns, gap, now);
