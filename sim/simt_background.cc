@@ -16,6 +16,8 @@ namespace
 
 constexpr int kMaxThreads = 64;
 constexpr uint64_t kQuietNs = 5000000000ull; /* a hang, when a report is asked for */
+constexpr uint64_t kYieldNs = 30000;         /* of a wait */
+constexpr uint64_t kNapNs = 50000, kNapMaxNs = 2000000, kSleepNs = 500000;
 
 Lock start_lock;
 Worker *workers[kMaxThreads];
@@ -30,11 +32,25 @@ uint64_t monotonic_ns(void)
     return static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
-void sleep_ns(long ns)
+void sleep_ns(uint64_t ns)
 {
-    struct timespec t = {0, ns};
+    struct timespec t = {0, static_cast<long>(ns)};
 
     nanosleep(&t, nullptr);
+}
+
+/* A thread has waited since `since` and there is nothing yet. Many threads and processes may share a core: a
+ * sleep that grows with the wait, an eighth of it, costs the waiter little and leaves the core to who has
+ * work. A thread yields only where that is quick: a yield gives a whole turn to everybody on the core,
+ * while a sleeper that wakes is soon let in. */
+void give_way(uint64_t since, uint64_t least, uint64_t most)
+{
+    const uint64_t now = background_time(), nap = (now - since) / 8;
+
+    if (now - since < kYieldNs)
+        sched_yield();
+    else
+        sleep_ns(nap < least ? least : nap > most ? most : nap);
 }
 
 void *thread_main(void *arg)
@@ -130,32 +146,27 @@ void background_idle(Worker *k)
     if (k->stores != k->idle_stores) {
         k->idle_stores = k->stores;
         k->idle_since = now;
-        k->idle_rounds = 0;
     }
     if (config.hang_report && !k->grids.empty() && k->idle_since + kQuietNs < now) {
         report_hang(k, "no lane of these GPUs has moved for 5 s");
         k->idle_since = kNever - kQuietNs;
     }
-    if (++k->idle_rounds < 64)
-        sched_yield();
+    if (k->grids.empty())
+        give_way(k->idle_since, kSleepNs, kSleepNs);
     else
-        sleep_ns(k->grids.empty() ? 500000 : 50000);
+        give_way(k->idle_since, kNapNs, kNapMaxNs);
 }
 
 bool os_thread_park(bool (*ready)(void *), void *arg, uint64_t deadline)
 {
     int gpu = simt_thread_self()->device;
     void *token = &gpus[gpu >= 0 && gpu < kMaxGpus ? gpu : 0].host_token;
+    const uint64_t since = background_time();
     bool yes;
-    int rounds = 0;
 
     order_release(token);
-    while (!(yes = ready && ready(arg)) && simt_now_ns() < deadline) {
-        if (++rounds < 64)
-            sched_yield();
-        else
-            sleep_ns(50000);
-    }
+    while (!(yes = ready && ready(arg)) && simt_now_ns() < deadline)
+        give_way(since, kNapNs, kNapMaxNs);
     order_acquire(token);
     return yes;
 }

@@ -186,7 +186,6 @@ struct Worker {
     int hosts = 0;
     unsigned idle_engine_events = 0; /* since the last host fiber and grid */
     uint64_t idle_stores = 0, idle_since = 0;
-    int idle_rounds = 0;
     BulkOp *bulk = nullptr, **bulk_tail = &bulk;
     struct simt_stats stats = {};
     Fault fault[kFaultsKept];

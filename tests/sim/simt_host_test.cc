@@ -270,4 +270,22 @@ TEST_F(SimtHost, OsThreadsRunGridsInTheBackground)
     EXPECT_GE(simt_now_ns(), from + 2000000);
 }
 
+// A thread that waits leaves the core to who has work: ranks of many processes may share it. Only looks
+// are counted: a slow machine looks less often.
+TEST_F(SimtHost, AThreadThatWaitsLongLooksSeldom)
+{
+    long looks = 0;
+
+    std::thread([&looks] {
+        const auto look = [](void *arg) {
+            ++*static_cast<long *>(arg);
+            return false;
+        };
+
+        EXPECT_FALSE(simt_park(SIMT_WHY("nothing", 0, 0), look, &looks, simt_now_ns() + 400000000));
+    }).join();
+    EXPECT_GT(looks, 1);
+    EXPECT_LT(looks, 1500) << "in 0.4 s";
+}
+
 } // namespace
