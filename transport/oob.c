@@ -1,13 +1,16 @@
 /* oob.c: who connects with whom in the out-of-band channel. Layer: transport; memory: oob.h.
  *
- * Of two ranks the one with the larger number connects. A connection counts when its first message has
- * brought the secret number of the rank that listens; whoever else connects is sent away. */
+ * Of two ranks the one with the larger number connects. Its hello brings the secret of the rank that listens,
+ * the welcome brings its own: each end knows that the other one is of this group. Whoever else connects is
+ * sent away (door.h). A rank that is hung up on before it is welcome calls again, and the latest call
+ * counts. Local sockets serve ranks of one process: the kernel says whose the other end is. */
 #include "transport/oob_peers.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/gpu.h"
+#include "transport/door.h"
 #include "transport/tcp/socket.h"
 
 #include <assert.h>
@@ -24,23 +27,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define OOB_PENDING 16u  /* connections whose first message has not come */
-#define OOB_LISTEN  1024 /* backlog */
-#define POLL_NS     UINT64_C(100000)
-#define PENDING_NS  UINT64_C(10000000000)
-#define ATTEMPT_NS  UINT64_C(1000000000) /* of one connect over TCP */
-#define SILENCE_NS  UINT64_C(1000000000) /* at least: a packet that is lost takes 200 ms and more */
+#define OOB_LISTEN 1024 /* backlog */
+#define OOB_ACCEPT 256  /* connections of a port taken at a time */
+#define POLL_NS    UINT64_C(100000)
+#define AGAIN_NS   UINT64_C(5000000)    /* between calls of a peer */
+#define ATTEMPT_NS UINT64_C(1000000000) /* of one connect over TCP */
+#define SILENCE_NS UINT64_C(1000000000) /* at least: a packet that is lost takes 200 ms and more */
 
-struct oob_pending {
-    int fd;
-    uint32_t bytes;
-    uint64_t until_ns;
-    struct swl_oob_message in;
+/* What exists only while the ranks meet. */
+struct oob_meeting {
+    const struct swl_oob_address *all;
+    uint64_t end_ns;
+    struct swl_door door;
 };
 
 /* ---- sockets ---- */
 
-/* A name of the kernel's own (no file), which begins with a zero byte. */
+/* A name of the kernel's own (no file), which begins with a zero byte. Everybody can read it in
+ * /proc/net/unix, so it tells nothing. */
 static socklen_t local_name(const struct oob_place *place, struct sockaddr_un *name)
 {
     int n;
@@ -48,15 +52,24 @@ static socklen_t local_name(const struct oob_place *place, struct sockaddr_un *n
     memset(name, 0, sizeof(*name));
     name->sun_family = AF_UNIX;
     n = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "swimlane-");
-    for (size_t i = 0; i < sizeof(place->nonce); i++)
+    for (size_t i = 0; i < sizeof(place->name); i++)
         n += snprintf(name->sun_path + 1 + n, sizeof(name->sun_path) - 1 - (size_t)n, "%02x",
-                      place->nonce[i]);
+                      place->name[i]);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
 static int local_socket(void)
 {
     return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+/* Everybody on the host may connect to such a socket, or have bound its name. */
+static bool of_this_process(int fd)
+{
+    struct ucred other;
+    socklen_t bytes = sizeof(other);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 && other.pid == getpid();
 }
 
 static int listen_local(const struct oob_place *place)
@@ -77,7 +90,8 @@ static int connect_local(const struct oob_place *place)
     const socklen_t bytes = local_name(place, &name);
     int fd = local_socket();
 
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&name, bytes) != 0)
+    if (fd >= 0 &&
+        (connect(fd, (const struct sockaddr *)&name, bytes) != 0 || !of_this_process(fd)))
         oob_shut(&fd);
     return fd;
 }
@@ -115,6 +129,11 @@ static int listen_tcp(struct swl_oob *oob)
     return fd;
 }
 
+static bool random_bytes(uint8_t bytes[16])
+{
+    return getrandom(bytes, 16, 0) == 16;
+}
+
 ncclResult_t swl_oob_open(struct swl_oob **oob_p, const struct swl_oob_config *config,
                           struct swl_oob_address *mine_p)
 {
@@ -126,8 +145,7 @@ ncclResult_t swl_oob_open(struct swl_oob **oob_p, const struct swl_oob_config *c
     oob->config = *config;
     oob->local = oob->tcp = oob->epoll = -1;
     oob->place.process = config->process;
-    if (getrandom(oob->place.nonce, sizeof(oob->place.nonce), 0) ==
-        (ssize_t)sizeof(oob->place.nonce)) {
+    if (random_bytes(oob->place.nonce) && random_bytes(oob->place.name)) {
         oob->local = listen_local(&oob->place);
         oob->tcp = listen_tcp(oob);
     }
@@ -187,10 +205,19 @@ static void adopt(struct swl_oob *oob, uint32_t i, int fd)
     }
 }
 
-/* One attempt; a listener whose backlog is full, or that does not listen yet, is asked again. */
-static void call_peer(struct swl_oob *oob, uint32_t i, const struct oob_place *place)
+static bool send_secret(struct swl_oob *oob, int fd, uint16_t kind, const uint8_t secret[16])
 {
-    struct swl_oob_message hello = {.magic = OOB_MAGIC, .kind = SWL_OOB_HELLO};
+    struct swl_oob_message m = {.magic = OOB_MAGIC, .kind = kind};
+
+    m.from = (uint16_t)oob->config.rank;
+    memcpy(m.bytes, secret, 16);
+    /* the first bytes of a connection fit into the kernel's buffer */
+    return send(fd, &m, sizeof(m), MSG_NOSIGNAL) == (ssize_t)sizeof(m);
+}
+
+/* One attempt; a listener whose backlog is full, or that does not listen yet, is asked again. */
+static void call_peer(struct swl_oob *oob, struct oob_peer *p, const struct oob_place *place)
+{
     struct tcp_place at;
     struct tcp_why why;
     int fd;
@@ -204,69 +231,112 @@ static void call_peer(struct swl_oob *oob, uint32_t i, const struct oob_place *p
         if (fd >= 0)
             watch_silence(fd, oob->config.silence_ns);
     }
-    if (fd < 0)
-        return;
-    hello.from = (uint16_t)oob->config.rank;
-    memcpy(hello.bytes, place->nonce, sizeof(place->nonce));
-    /* the first bytes of a connection fit into the kernel's buffer */
-    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello))
-        adopt(oob, i, fd);
+    p->in_bytes = 0;
+    p->fd = fd;
+    if (fd >= 0 && send_secret(oob, fd, SWL_OOB_HELLO, place->nonce))
+        p->state = OOB_CALLED;
     else
-        oob_shut(&fd);
+        oob_shut(&p->fd);
 }
 
-/* The first message is there: the connection becomes a peer's, or ends. */
-static void introduce(struct swl_oob *oob, struct oob_pending *c)
+/* The welcome may be there. Whoever says anything else, or hangs up, is called again. */
+static void hear_welcome(struct swl_oob *oob, uint32_t i)
 {
-    const struct swl_oob_message *m = &c->in;
-    const uint32_t i = swl_oob_peer(oob, m->from);
+    struct oob_peer *p = &oob->peers[i];
+    const ssize_t n = recv(p->fd, (char *)&p->in + p->in_bytes, sizeof(p->in) - p->in_bytes, 0);
 
-    if (m->magic == OOB_MAGIC && m->kind == SWL_OOB_HELLO && i != UINT32_MAX &&
-        m->from > oob->config.rank && oob->peers[i].state == OOB_NONE &&
-        memcmp(m->bytes, oob->place.nonce, sizeof(oob->place.nonce)) == 0) {
-        adopt(oob, i, c->fd);
-        c->fd = -1;
+    if (n < 0 && swl_tcp_later())
+        return;
+    p->in_bytes += n > 0 ? (uint32_t)n : 0;
+    if (n > 0 && p->in_bytes < sizeof(p->in))
+        return;
+    p->in_bytes = 0;
+    if (n > 0 && p->in.magic == OOB_MAGIC && p->in.kind == SWL_OOB_WELCOME &&
+        p->in.from == p->rank && memcmp(p->in.bytes, oob->place.nonce, 16) == 0) {
+        adopt(oob, i, p->fd);
         return;
     }
-    swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " channel: a stranger has connected and is sent away",
-            oob->config.rank);
-    oob_shut(&c->fd);
+    oob_shut(&p->fd);
+    p->state = OOB_NONE;
 }
 
-static void look_at_pending(struct swl_oob *oob, struct oob_pending *c)
+/* Call the peers with smaller numbers that are missing, and listen to those that have been called. */
+static void call_all(struct swl_oob *oob, const struct oob_meeting *m, bool again)
 {
-    const ssize_t n = recv(c->fd, (char *)&c->in + c->bytes, sizeof(c->in) - c->bytes, 0);
+    for (uint32_t i = 0; i < oob->npeers; i++) {
+        struct oob_peer *p = &oob->peers[i];
 
-    if (n > 0)
-        c->bytes += (uint32_t)n;
-    if (c->bytes == sizeof(c->in))
-        introduce(oob, c);
-    else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
-             swl_gpu_now_ns() >= c->until_ns)
-        oob_shut(&c->fd);
-}
+        if (again && p->state == OOB_NONE && p->rank < oob->config.rank &&
+            swl_gpu_now_ns() < m->end_ns) {
+            const struct oob_place place = place_of(&m->all[p->rank]);
 
-static void accept_all(struct swl_oob *oob, struct oob_pending *pending)
-{
-    for (uint32_t i = 0; i < OOB_PENDING; i++) {
-        struct oob_pending *c = &pending[i];
-
-        if (c->fd < 0 && oob->local >= 0)
-            c->fd = accept4(oob->local, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (c->fd < 0 && oob->tcp >= 0) {
-            c->fd = swl_tcp_accept(oob->tcp);
-            if (c->fd >= 0)
-                watch_silence(c->fd, oob->config.silence_ns);
+            call_peer(oob, p, &place);
         }
-        if (c->fd >= 0 && c->until_ns == 0) {
-            c->bytes = 0;
-            c->until_ns = swl_gpu_now_ns() + PENDING_NS;
-        }
-        if (c->fd >= 0)
-            look_at_pending(oob, c);
-        if (c->fd < 0)
-            c->until_ns = 0;
+        if (p->state == OOB_CALLED)
+            hear_welcome(oob, i);
     }
+}
+
+static bool like_hello(const uint8_t *in, size_t bytes)
+{
+    const struct swl_oob_message hello = {.magic = OOB_MAGIC, .kind = SWL_OOB_HELLO};
+    const size_t known = offsetof(struct swl_oob_message, from);
+
+    return memcmp(in, &hello, bytes < known ? bytes : known) == 0;
+}
+
+/* A whole hello is there: the connection becomes a peer's, or ends. A peer that calls a second time has
+ * hung up the first. */
+static void introduce(struct swl_oob *oob, struct oob_meeting *meeting, struct swl_door_guest *g)
+{
+    struct swl_oob_message m;
+    struct oob_place place;
+    uint32_t i;
+
+    memcpy(&m, g->in, sizeof(m));
+    i = swl_oob_peer(oob, m.from);
+    if (i == UINT32_MAX || m.from <= oob->config.rank ||
+        memcmp(m.bytes, oob->place.nonce, sizeof(oob->place.nonce)) != 0) {
+        swl_door_refuse(&meeting->door, g);
+        return;
+    }
+    place = place_of(&meeting->all[m.from]);
+    oob_shut(&oob->peers[i].fd);
+    oob->peers[i].state = OOB_NONE;
+    oob->peers[i].fd = swl_door_take(&meeting->door, g);
+    if (send_secret(oob, oob->peers[i].fd, SWL_OOB_WELCOME, place.nonce))
+        adopt(oob, i, oob->peers[i].fd);
+    else
+        oob_shut(&oob->peers[i].fd);
+}
+
+static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
+{
+    struct swl_door_guest *g;
+    int fd = 0;
+
+    for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->local >= 0; i++) {
+        fd = accept4(oob->local, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0 && of_this_process(fd)) {
+            swl_door_enter(&m->door, fd);
+        } else if (fd >= 0) {
+            close(fd);
+            swl_door_count(&m->door);
+        }
+    }
+    fd = 0;
+    for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->tcp >= 0; i++) {
+        fd = swl_tcp_accept(oob->tcp);
+        if (fd >= 0) {
+            watch_silence(fd, oob->config.silence_ns);
+            swl_door_enter(&m->door, fd);
+        }
+        /* who has said hello goes in before more come */
+        while ((g = swl_door_next(&m->door)) != NULL)
+            introduce(oob, m, g);
+    }
+    while ((g = swl_door_next(&m->door)) != NULL)
+        introduce(oob, m, g);
 }
 
 /* Could this process open one more? */
@@ -283,31 +353,26 @@ static bool descriptors_left(const struct swl_oob *oob)
 static uint32_t first_missing(const struct swl_oob *oob)
 {
     for (uint32_t i = 0; i < oob->npeers; i++)
-        if (oob->peers[i].state == OOB_NONE)
+        if (oob->peers[i].state != OOB_CONNECTED)
             return i;
     return UINT32_MAX;
 }
 
-static ncclResult_t meet_all(struct swl_oob *oob, const struct swl_oob_address *all,
-                             struct oob_pending *pending)
+static ncclResult_t meet_all(struct swl_oob *oob, struct oob_meeting *m)
 {
-    const uint64_t end = swl_gpu_now_ns() + oob->config.timeout_ns;
+    uint64_t called_ns = 0;
     char time[32];
 
     for (;;) {
-        for (uint32_t i = 0; i < oob->npeers; i++) {
-            struct oob_peer *p = &oob->peers[i];
+        const uint64_t now = swl_gpu_now_ns();
+        const bool again = called_ns == 0 || now - called_ns >= AGAIN_NS;
 
-            if (p->state == OOB_NONE && p->rank < oob->config.rank && swl_gpu_now_ns() < end) {
-                const struct oob_place place = place_of(&all[p->rank]);
-
-                call_peer(oob, i, &place);
-            }
-        }
-        accept_all(oob, pending);
+        call_all(oob, m, again);
+        called_ns = again ? now : called_ns;
+        accept_all(oob, m);
         if (first_missing(oob) == UINT32_MAX)
             return ncclSuccess;
-        if (swl_gpu_now_ns() >= end)
+        if (now >= m->end_ns)
             break;
         swl_gpu_sleep_ns(POLL_NS);
     }
@@ -321,27 +386,30 @@ static ncclResult_t meet_all(struct swl_oob *oob, const struct swl_oob_address *
 ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *all,
                              const uint32_t *peers, uint32_t npeers)
 {
-    struct oob_pending pending[OOB_PENDING];
+    struct oob_meeting *m = malloc(sizeof(*m));
     ncclResult_t rc;
 
     oob->peers = calloc(npeers + 1u, sizeof(*oob->peers));
-    if (oob->peers != NULL)
+    if (oob->peers != NULL && m != NULL)
         oob->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (oob->epoll < 0 || oob->peers == NULL)
+    if (oob->peers == NULL || m == NULL || oob->epoll < 0) {
+        free(m);
         return swl_fail(
             ncclSystemError, "rank %" PRIu32 " channel: no room for %" PRIu32 " connections: %s%s",
             oob->config.rank, npeers, strerror(errno), errno == EMFILE ? " (ulimit -n)" : "");
+    }
     oob->npeers = npeers;
     for (uint32_t i = 0; i < npeers; i++) {
         oob->peers[i].rank = peers[i];
         oob->peers[i].fd = -1;
     }
-    memset(pending, 0, sizeof(pending));
-    for (uint32_t i = 0; i < OOB_PENDING; i++)
-        pending[i].fd = -1;
-    rc = meet_all(oob, all, pending);
-    for (uint32_t i = 0; i < OOB_PENDING; i++)
-        oob_shut(&pending[i].fd);
+    m->all = all;
+    m->end_ns = swl_gpu_now_ns() + oob->config.timeout_ns;
+    swl_door_open(&m->door, oob->config.rank, "channel", sizeof(struct swl_oob_message),
+                  like_hello);
+    rc = meet_all(oob, m);
+    swl_door_close(&m->door);
+    free(m);
     oob_shut(&oob->local);
     oob_shut(&oob->tcp);
     return rc;

@@ -9,12 +9,13 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#define OOB_MAGIC 0x6f6f6231u
+#define OOB_MAGIC 0x6f6f6232u
 #define OOB_QUEUE 16u /* messages that wait for a peer */
 
 /* Content of struct swl_oob_address. */
 struct oob_place {
-    uint8_t nonce[16];
+    uint8_t nonce[16]; /* the secret; the first field */
+    uint8_t name[16];  /* of the local socket, which everybody on the host can read */
     uint64_t process;
     uint32_t has_local, has_tcp;
     union {
@@ -27,7 +28,13 @@ static_assert(sizeof(struct oob_place) <= sizeof(struct swl_oob_address),
 static_assert(sizeof(struct swl_oob_message) == 8 + 8 * SWL_OOB_VALUES + SWL_OOB_BYTES,
               "no padding travels");
 
-enum oob_state { OOB_NONE, OOB_CONNECTED, OOB_LEFT, OOB_BROKEN };
+enum oob_state {
+    OOB_NONE,
+    OOB_CALLED, /* this end has said hello; the welcome is missing */
+    OOB_CONNECTED,
+    OOB_LEFT,
+    OOB_BROKEN
+};
 
 struct oob_peer {
     uint32_t rank;

@@ -17,6 +17,9 @@ swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
 swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
          ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_flags LABELS unit)
 
+swl_test(door_test SOURCES door_test.cc ${PROJECT_SOURCE_DIR}/transport/door.c
+         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_base LABELS unit)
+
 # The thread that serves a proxy, in real time and without a GPU.
 set(proxy "${PROJECT_SOURCE_DIR}/transport/proxy")
 set(soft "${PROJECT_SOURCE_DIR}/transport/soft")
