@@ -1,7 +1,8 @@
 /* channel.cuh: the rings of one channel, how its warps share them out. Layer: kernels.
  *
- * Ring r of channel c is ring c + r * C of the rank. On the source side the channel's items have one
- * fixed order, round by round over its rings; on the gateway side warps claim what has arrived. */
+ * Ring r of channel c is ring c + r * C of the rank. On either side warps claim positions, of any ring
+ * that has something: what the gateway has room for at the source, what has arrived at the gateway. No
+ * warp waits for one ring while another could go on: see docs/protocol.md on what that would cost. */
 #pragma once
 
 #include "kernels/call.cuh"
@@ -20,41 +21,6 @@ SWL_DEV uint32_t role_warps(const struct swl_roles *r, uint32_t role)
 SWL_DEV uint32_t list_length(const struct handle_view *h, uint32_t list)
 {
     return h->list_start[list + 1] - h->list_start[list];
-}
-
-/* Items of a channel: all tokens listed for its rings toward other nodes. */
-struct channel_items {
-    const struct handle_view *h;
-    uint32_t channel, nchannels, nrings, rounds, turn;
-};
-
-SWL_DEV struct channel_items channel_items_of(const struct swl_device_group *g,
-                                              const struct handle_view *h, uint32_t channel)
-{
-    struct channel_items c = {h, channel, g->shape.nchannels, 0, 0, g->shape.rank};
-
-    c.nrings = channel_rings(out_rings(g), channel, c.nchannels);
-    for (uint32_t r = 0; r < c.nrings; r++) {
-        const uint32_t n = list_length(h, channel + r * c.nchannels);
-
-        c.rounds = n > c.rounds ? n : c.rounds;
-    }
-    return c;
-}
-
-SWL_DEV uint32_t channel_item_count(const struct channel_items *c)
-{
-    return c->rounds * c->nrings;
-}
-
-/* Item number `item`: ring x and place i in its list. False: that ring's list is shorter. Every rank
- * starts with another ring, so that they do not all send to one node first. */
-SWL_DEV bool channel_item(const struct channel_items *c, uint32_t item, uint32_t *x_p,
-                          uint32_t *i_p)
-{
-    *x_p = c->channel + (item % c->nrings + c->turn) % c->nrings * c->nchannels;
-    *i_p = item / c->nrings;
-    return *i_p < list_length(c->h, *x_p);
 }
 
 /* What a lane found when it looked at its share of the rings. */
@@ -132,4 +98,72 @@ SWL_DEV int claim_take(const Source &from, uint32_t nrings, uint32_t turn, uint3
         if (!warp_all(ok))
             return -1;
     }
+}
+
+/* Listed tokens that the gateways have room for, as claim_take sees them. */
+struct ring_room {
+    const struct swl_device_group *g;
+    const struct handle_view *h;
+    const struct swl_watch *w;
+    uint64_t *claim;      /* shared: first position of ring r that no warp has taken */
+    const uint64_t *sent; /* [rings of the rank] positions when the call began */
+    uint64_t credit;      /* offset of the words that the gateways add to */
+    struct wait_at at;    /* names the channel */
+};
+
+SWL_DEV uint32_t room_ring(const struct ring_room &from, uint32_t r)
+{
+    return from.at.channel + r * from.g->shape.nchannels;
+}
+
+SWL_DEV uint64_t *claim_word(const struct ring_room &from, uint32_t r)
+{
+    return &from.claim[r];
+}
+
+SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
+{
+    const uint32_t x = room_ring(from, r);
+
+    return from.sent[x] + list_length(from.h, x);
+}
+
+SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
+{
+    const struct swl_device_group *g = from.g;
+
+    /* acquire: pairs with the gateway's adds */
+    return read_from_nic(own_word(g, from.credit, room_ring(from, r))) + g->shape.ring_slots;
+}
+
+SWL_DEV bool claim_idle(const struct ring_room &)
+{
+    return false; /* senders and requesters hold nothing back */
+}
+
+SWL_DEV bool claim_await(const struct ring_room &from, uint32_t r)
+{
+    struct wait_at at = from.at;
+
+    at.peer = from.g->out[room_ring(from, r) / from.g->shape.nrings].rank;
+    return wait_again(from.w, at, claim_end(from, r), claim_limit(from, r),
+                      SWL_PAUSE("free slots at rank", at.peer, at.channel));
+}
+
+/* All lanes: the next token to put into a ring: ring *x_p of the rank, *position_p in it. False: nothing
+ * is left, or given up. *turn_p begins at the number of the warp; a rank starts with the ring of its own
+ * number, so that they do not all send to one node first. */
+SWL_DEV bool room_take(const struct ring_room &from, uint32_t *turn_p, uint32_t *x_p,
+                       uint64_t *position_p, uint32_t *token_p)
+{
+    const uint32_t nrings =
+        channel_rings(out_rings(from.g), from.at.channel, from.g->shape.nchannels);
+    uint32_t r;
+
+    if (nrings == 0 ||
+        claim_take(from, nrings, from.g->shape.rank + (*turn_p)++, &r, position_p) <= 0)
+        return false;
+    *x_p = room_ring(from, r);
+    *token_p = from.h->list[from.h->list_start[*x_p] + (*position_p - from.sent[*x_p])];
+    return true;
 }

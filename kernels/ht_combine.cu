@@ -24,6 +24,7 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.request_out = out;
+    b.rings.request_claim = out + a->shared.nrings;
     b.rings.claim = in;
     b.rings.request_in = in + a->shared.nrings;
     b.rings.partial_out = in + 2 * a->shared.nrings;
@@ -38,9 +39,10 @@ SWL_DEV void rings_begin(const struct combine_block *b)
     const uint32_t c = b->g->shape.nchannels;
 
     for (uint32_t r = lane_id(); r < b->a->shared.nrings; r += 32) {
-        const uint32_t y = b->channel + r * c;
+        const uint32_t x = b->channel + r * c, y = x;
 
         b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
+        b->rings.request_claim[r] = x < out_rings(b->g) ? b->g->now.request_sent[x] : 0;
         b->rings.claim[r] = y < in_rings(b->g) ? b->g->now.request_recv[y] : 0;
     }
 }
@@ -78,7 +80,7 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
 
     switch (job->role) {
     case SWL_C_REQUEST:
-        ht_combine_request(b, job->index, role_warps(roles, SWL_C_REQUEST), scratch);
+        ht_combine_request(b, job->index, scratch);
         break;
     case SWL_C_SOURCE_COORD:
         if (lane_id() == 0)

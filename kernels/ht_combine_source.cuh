@@ -2,8 +2,11 @@
  *
  * ht_combine_request (few warps): tell the gateways which rows to add, in the order of the lists.
  * Reads:    handle                          Writes: slots of its own request rings
- * Waits:    request_credit                  Signals: window bits -> ht_combine_source_coord
- * Progress: never waits for partial sums
+ * Waits:    request_credit of any ring      Signals: window bits -> ht_combine_source_coord
+ * Order:    acquire.sys of request_credit by the claiming lane, warp_sync, stores of all lanes
+ * Progress: never waits for partial sums, nor for one ring while another has room: the summers free
+ *           partial sums in token order over all rings, so that the request of the oldest token must
+ *           not stand behind a ring that is full
  *
  * ht_combine_source_coord (one lane): posts requests, returns credit of partial sums.
  * Waits:    window bits of requests, windows of consumed partial sums
@@ -22,26 +25,8 @@
 
 #include "kernels/ht_combine.cuh"
 
-SWL_DEV bool await_request_credit(const struct combine_block *b, uint32_t x, uint64_t position)
-{
-    const struct swl_device_group *g = b->g;
-    const uint64_t *word = own_word(g, g->at.request_credit, x);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, g->out[x / g->shape.nrings].rank);
-
-    for (;;) {
-        const uint64_t credit = read_from_nic(word);
-
-        if (position - credit < g->shape.ring_slots)
-            return true;
-        if (!wait_again(&b->common->watch, at, position, credit,
-                        SWL_PAUSE("request credit of rank", at.peer, b->channel)))
-            return false;
-    }
-}
-
 /* All lanes: the request of one token for ring x. */
-SWL_DEV bool request_token(const struct combine_block *b, struct warp_scratch *list, uint32_t x,
+SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *list, uint32_t x,
                            uint64_t position, uint32_t token)
 {
     const struct swl_device_group *g = b->g;
@@ -52,13 +37,7 @@ SWL_DEV bool request_token(const struct combine_block *b, struct warp_scratch *l
     struct swl_request *to =
         (struct swl_request *)(g->window + g->at.request_out + ring * swl_request_bytes(&g->shape));
     struct swl_request_row *row = (struct swl_request_row *)(to + 1);
-    bool ok = true;
 
-    if (lane_id() == 0)
-        ok = await_request_credit(b, x, position);
-    if (!warp_all(ok))
-        return false;
-    warp_sync();
     if (lane_id() == 0) {
         const struct vec16 v = {{(uint32_t)b->common->gen_call,
                                  (uint32_t)(b->common->gen_call >> 32), token,
@@ -73,22 +52,25 @@ SWL_DEV bool request_token(const struct combine_block *b, struct warp_scratch *l
     warp_sync();
     if (lane_id() == 0) /* pairs with read_in_block in request_post */
         window_finish_in_block(&b->rings.request_out[x / g->shape.nchannels], position);
-    return true;
 }
 
-SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index, uint32_t nwarps,
+SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index,
                                  struct warp_scratch *list)
 {
-    const struct channel_items items = channel_items_of(b->g, &b->h, b->channel);
+    const struct swl_device_group *g = b->g;
+    const struct ring_room room = {
+        g,
+        &b->h,
+        &b->common->watch,
+        b->rings.request_claim,
+        g->now.request_sent,
+        g->at.request_credit,
+        combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, SWL_NO_PEER)};
+    uint32_t turn = index, x, token;
+    uint64_t position;
 
-    for (uint32_t item = index; item < channel_item_count(&items); item += nwarps) {
-        uint32_t x, i;
-
-        if (channel_item(&items, item, &x, &i) &&
-            !request_token(b, list, x, b->g->now.request_sent[x] + i,
-                           b->h.list[b->h.list_start[x] + i]))
-            return;
-    }
+    while (room_take(room, &turn, &x, &position, &token))
+        request_token(b, list, x, position, token);
 }
 
 /* Post finished requests of ring x. Number posted, or -1. */

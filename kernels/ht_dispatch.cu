@@ -43,6 +43,7 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.out_window = out;
+    b.rings.out_claim = out + a->block.nrings;
     b.rings.in_claim = in;
     b.rings.in_window = in + a->block.nrings;
     b.channel = (uint32_t)block_id() / a->roles.halves;
@@ -65,9 +66,10 @@ SWL_DEV void rings_begin(const struct dispatch_block *b)
     const uint32_t c = b->g->shape.nchannels;
 
     for (uint32_t r = lane_id(); r < b->a->block.nrings; r += 32) {
-        const uint32_t y = b->channel + r * c;
+        const uint32_t x = b->channel + r * c, y = x;
 
         b->rings.out_window[r] = b->rings.in_window[r] = 0;
+        b->rings.out_claim[r] = x < out_rings(b->g) ? b->g->now.sent[x] : 0;
         b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->now.recv[y] : 0;
     }
 }
@@ -133,7 +135,7 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
 
     switch (job->role) {
     case SWL_D_SEND:
-        ht_dispatch_send(b, job->index, role_warps(roles, SWL_D_SEND), copier, list);
+        ht_dispatch_send(b, job->index, copier, list);
         break;
     case SWL_D_SEND_COORD:
         if (lane_id() == 0)

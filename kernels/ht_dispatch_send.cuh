@@ -2,12 +2,12 @@
  *
  * ht_dispatch_send (sender warps): copy the tokens of one channel into its send rings.
  * Reads:    handle lists, user tokens and weights      Writes: slots of its own send rings
- * Waits:    credit of the gateway (send_credit)
+ * Waits:    credit of any gateway (send_credit)
  * Signals:  window bit of the slot -> ht_dispatch_send_coord
- * Order:    slot stores complete (bulk_wait), warp_sync, release.cta of the window bit
- * Progress: all warps take the channel's items in one order (round by round over its rings), so the
- *           warp with the first unfinished item waits only for credit, and every slot before its own
- *           in that ring is finished, hence posted by the coordinator (chunk <= ring / 2)
+ * Order:    acquire.sys of send_credit by the claiming lane, warp_sync, proxy fence of the lane that
+ *           stores; slot stores complete (bulk_wait), warp_sync, release.cta of the window bit
+ * Progress: a warp takes a slot only when it is free, of any ring of the channel, and holds nothing
+ *           while it looks; so what is taken is finished, and posted (chunk <= ring / 2)
  * Ends:     every listed token is in its ring
  *
  * ht_dispatch_send_coord (one lane): posts finished slots, a chunk at a time, fewer when the
@@ -17,26 +17,6 @@
 #pragma once
 
 #include "kernels/ht_dispatch.cuh"
-
-SWL_DEV bool await_send_credit(const struct dispatch_block *b, uint32_t x, uint64_t position)
-{
-    const struct swl_device_group *g = b->g;
-    const uint64_t *word = own_word(g, g->at.send_credit, x);
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, g->out[x / g->shape.nrings].rank);
-
-    for (;;) {
-        const uint64_t credit = read_from_nic(word);
-
-        if (position - credit < g->shape.ring_slots)
-            break;
-        if (!wait_again(&b->common->watch, at, position, credit,
-                        SWL_PAUSE("send credit of rank", at.peer, b->channel)))
-            return false;
-    }
-    order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
-    return true;
-}
 
 /* All lanes: token `token` into slot `position` of ring x. */
 SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
@@ -48,13 +28,9 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
     char *slot = g->window + g->at.send_ring + ring * swl_slot_bytes(&g->shape);
     const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_SENDER, SWL_NO_PEER);
-    bool ok = true;
 
     if (lane_id() == 0)
-        ok = await_send_credit(b, x, position);
-    if (!warp_all(ok))
-        return false;
-    warp_sync(); /* the credit lane 0 acquired is every lane's */
+        order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
     for (uint32_t i = lane_id(); i <= n; i += 32) {
         const uint64_t gen_call = b->common->gen_call;
         struct vec16 v = {{(uint32_t)gen_call, (uint32_t)(gen_call >> 32), token,
@@ -74,19 +50,24 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     return true;
 }
 
-SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index, uint32_t nsenders,
+SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
                                struct copier *copier, struct warp_scratch *list)
 {
-    const struct channel_items items = channel_items_of(b->g, &b->h, b->channel);
+    const struct swl_device_group *g = b->g;
+    const struct ring_room room = {
+        g,
+        &b->h,
+        &b->common->watch,
+        b->rings.out_claim,
+        g->now.sent,
+        g->at.send_credit,
+        dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, SWL_NO_PEER)};
+    uint32_t turn = index, x, token;
+    uint64_t position;
 
-    for (uint32_t item = index; item < channel_item_count(&items); item += nsenders) {
-        uint32_t x, i;
-
-        if (channel_item(&items, item, &x, &i) &&
-            !send_token(b, copier, list, x, b->g->now.sent[x] + i,
-                        b->h.list[b->h.list_start[x] + i]))
+    while (room_take(room, &turn, &x, &position, &token))
+        if (!send_token(b, copier, list, x, position, token))
             return;
-    }
 }
 
 /* Post slots [sent, sent + n) of ring x, which do not wrap, then their count. */
