@@ -30,23 +30,23 @@ struct swl_shape {
     uint32_t max_local;  /* ranks of the largest node */
     uint32_t max_served; /* most remote sources that one gateway serves */
     uint32_t nexperts, nlocal_experts;
-    uint32_t max_tokens;  /* D */
-    uint32_t max_topk;    /* bound of K */
-    uint32_t max_rows;    /* X, receive budget */
-    uint32_t row_bytes;   /* max_token_bytes */
-    uint32_t nchannels;   /* C */
-    uint32_t nrings;      /* P, rings per source and remote node */
-    uint32_t ring_slots;  /* slots of a network ring, <= 64, multiple of chunk */
-    uint32_t chunk_slots; /* slots sent together, <= ring_slots / 2 */
-    uint32_t link_slots;  /* slots of a link ring */
-    uint32_t nwriters;    /* Q, link writers of a rank */
-    uint32_t ngatherers;  /* most warps of a rank that gather rows in combine */
-    uint32_t fetch_slots; /* rows a gatherer may have asked of one peer */
-    uint32_t wire_fp32;   /* partial sums travel as fp32 */
-    uint32_t start_low;   /* test: first position and call number, low word */
+    uint32_t max_tokens;   /* D */
+    uint32_t max_topk;     /* bound of K */
+    uint32_t max_rows;     /* X, receive budget */
+    uint32_t row_bytes;    /* max_token_bytes */
+    uint32_t nchannels;    /* C */
+    uint32_t nrings;       /* P, rings per source and remote node */
+    uint32_t ring_slots;   /* slots of a network ring, <= 64, multiple of chunk */
+    uint32_t chunk_slots;  /* slots sent together, <= ring_slots / 2 */
+    uint32_t link_slots;   /* slots of a link ring */
+    uint32_t record_slots; /* most slots of one that holds records only */
+    uint32_t nwriters;     /* Q, link writers of a rank */
+    uint32_t ngatherers;   /* most warps of a rank that gather rows in combine */
+    uint32_t fetch_slots;  /* rows a gatherer may have asked of one peer */
+    uint32_t wire_fp32;    /* partial sums travel as fp32 */
+    uint32_t start_low;    /* test: first position and call number, low word */
     /* own place */
     uint32_t rank, node, local, nlocal, nserved;
-    uint32_t pad;
 };
 
 /* Header of a network slot, followed by its selections, then the row at swl_slot_row_at(). */
@@ -175,7 +175,7 @@ SWL_HD uint32_t swl_record_slots(const struct swl_shape *s)
     const uint64_t ring = (uint64_t)s->link_slots * swl_link_slot_bytes(s);
     uint32_t slots = s->link_slots;
 
-    while (slots < SWL_RECORD_SLOTS_MAX && 2ull * slots * swl_record_bytes(s) <= ring)
+    while (slots < s->record_slots && 2ull * slots * swl_record_bytes(s) <= ring)
         slots *= 2;
     return slots;
 }

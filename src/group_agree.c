@@ -34,6 +34,7 @@ static const char *const agreed_names[] = {
     "SWIMLANE_TRANSPORT",
     "SWIMLANE_COMBINE_WIRE (1 is fp32)",
     "SWIMLANE_START_POSITION",
+    "SWIMLANE_RING_SIZES (two digits for each of slots, chunk, landing, link)",
 };
 
 /* What every rank tells all others first. */
@@ -101,6 +102,12 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     return read_block_threads(&facts->block_threads);
 }
 
+/* The same number only for the same sizes; in decimal it reads as they are written: 2:1:1:2 is 2010102. */
+static uint64_t ring_sizes_word(const struct swl_ring_sizes *s)
+{
+    return ((s->slots * UINT64_C(100) + s->chunk) * 100 + s->landing) * 100 + s->link;
+}
+
 static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
                                const struct swl_group_config *c)
 {
@@ -119,6 +126,7 @@ static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
         g->options.transports,
         g->options.combine_fp32,
         g->options.start_position,
+        ring_sizes_word(&g->options.ring_sizes),
     };
     bool given = false;
 
@@ -195,6 +203,7 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
             info->max_topk ? info->max_topk : (uint32_t)swl_min_u64(info->nexperts, SWL_MAX_TOPK),
         .wire_fp32 = g->options.combine_fp32,
         .start_low = (uint32_t)g->options.start_position,
+        .ring_sizes = g->options.ring_sizes,
     };
     bool apart = false;
 

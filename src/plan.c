@@ -214,6 +214,18 @@ static void plan_links(struct swl_shape *s)
         s->link_slots /= 2;
 }
 
+/* Tests run rings out on purpose. */
+static void plan_sizes(struct swl_shape *s, const struct swl_ring_sizes *sizes)
+{
+    s->record_slots = SWL_RECORD_SLOTS_MAX;
+    if (sizes->slots == 0)
+        return;
+    s->ring_slots = sizes->slots;
+    s->chunk_slots = sizes->chunk;
+    s->fetch_slots = sizes->landing;
+    s->link_slots = s->record_slots = sizes->link;
+}
+
 static void plan_place(struct swl_shape *s, const struct swl_topology *t, uint32_t rank)
 {
     s->nranks = t->nranks;
@@ -447,6 +459,7 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
     plan_rings(s, least_hint(facts, s->nranks, offsetof(struct swl_rank_facts, chunk_hint)));
     plan_owners(s, &dispatch, &combine);
     plan_links(s);
+    plan_sizes(s, &config->ring_sizes);
     p.at = swl_window_of(s);
     rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
     p.rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));

@@ -6,6 +6,7 @@
 #define SWL_PLAN_H
 
 #include "kernels/args.h"
+#include "src/base/options.h"
 #include "src/topology.h"
 
 #include <nccl.h>
@@ -49,6 +50,7 @@ struct swl_plan_config {
     uint32_t max_topk; /* bound of K, never 0 */
     bool wire_fp32;
     uint32_t start_low;
+    struct swl_ring_sizes ring_sizes; /* all 0: as the shape wants them */
 };
 
 /* One kernel's shape of a launch. */

@@ -103,6 +103,35 @@ static bool parse_link(const char *text, struct swl_link_model *link_p)
     return true;
 }
 
+/* One size and the ':' behind it, or the end for the last one. */
+static bool parse_size(const char **text_p, uint32_t least, uint32_t most, char after,
+                       uint32_t *size_p)
+{
+    char *end;
+    unsigned long size;
+
+    if (!isdigit((unsigned char)(*text_p)[0]))
+        return false;
+    size = strtoul(*text_p, &end, 10);
+    if (size < least || size > most || (size & (size - 1)) != 0 || *end != after)
+        return false;
+    *size_p = (uint32_t)size;
+    *text_p = end + (after != '\0');
+    return true;
+}
+
+static bool parse_rings(const char *text, struct swl_ring_sizes *sizes_p)
+{
+    struct swl_ring_sizes s;
+
+    if (!parse_size(&text, 2, 64, ':', &s.slots) ||
+        !parse_size(&text, 1, s.slots / 2, ':', &s.chunk) ||
+        !parse_size(&text, 1, 16, ':', &s.landing) || !parse_size(&text, 2, 64, '\0', &s.link))
+        return false;
+    *sizes_p = s;
+    return true;
+}
+
 static bool parse_wire(const char *text, bool *fp32_p)
 {
     bool fp32 = strcasecmp(text, "fp32") == 0;
@@ -161,6 +190,8 @@ static bool parse(const struct swl_option_row *row, const char *text, void *at)
         return parse_transports(text, at);
     case SWL_OPTION_link:
         return parse_link(text, at);
+    case SWL_OPTION_rings:
+        return parse_rings(text, at);
     case SWL_OPTION_wire:
         return parse_wire(text, at);
     case SWL_OPTION_executor:
@@ -186,6 +217,7 @@ static void set_default(const struct swl_option_row *row, void *at)
         [SWL_OPTION_i32] = sizeof(swl_opt_i32),
         [SWL_OPTION_transports] = sizeof(swl_opt_transports),
         [SWL_OPTION_link] = sizeof(swl_opt_link),
+        [SWL_OPTION_rings] = sizeof(swl_opt_rings),
         [SWL_OPTION_wire] = sizeof(swl_opt_wire),
         [SWL_OPTION_executor] = sizeof(swl_opt_executor),
         [SWL_OPTION_adds] = sizeof(swl_opt_adds),

@@ -30,12 +30,21 @@ struct swl_link_model {
     double gbps, us;
 };
 
+/* Slots of all rings, for tests; all 0 = as the plan wants them. Powers of two. */
+struct swl_ring_sizes {
+    uint32_t slots;   /* of rings between nodes, 2 to 64 */
+    uint32_t chunk;   /* of these sent together, at most half */
+    uint32_t landing; /* rows that a gatherer may have asked of one peer, 1 to 16 */
+    uint32_t link;    /* of rings inside a node, with rows or records, 2 to 64 */
+};
+
 typedef bool swl_opt_flag;
 typedef uint32_t swl_opt_u32;
 typedef uint64_t swl_opt_u64;
 typedef int32_t swl_opt_i32;
 typedef uint32_t swl_opt_transports;
 typedef struct swl_link_model swl_opt_link;
+typedef struct swl_ring_sizes swl_opt_rings;
 typedef bool swl_opt_wire;         /* true: fp32 */
 typedef uint32_t swl_opt_executor; /* enum swl_soft_executor of transport/nic.h, in this order */
 typedef uint32_t swl_opt_adds;     /* enum swl_adds of transport/nic.h, in this order */
@@ -53,6 +62,7 @@ enum swl_option_kind {
     SWL_OPTION_i32,
     SWL_OPTION_transports,
     SWL_OPTION_link,
+    SWL_OPTION_rings,
     SWL_OPTION_wire,
     SWL_OPTION_executor,
     SWL_OPTION_adds,

@@ -53,6 +53,7 @@ OPT(soft_blocks, "SWIMLANE_SOFT_BLOCKS", NULL, u32, 0, 1, 64, "SMs", "Blocks tha
 OPT(combine_fp32, "SWIMLANE_COMBINE_WIRE", NULL, wire, 0, 0, 0, "", "payload (default) or fp32: type of partial sums between nodes. Equal on all ranks.")
 OPT(trace, "SWIMLANE_TRACE", NULL, text, 0, 0, 0, "", "Accepted; for a timeline of the warp roles, which is missing in this version.")
 OPT(start_position, "SWIMLANE_START_POSITION", NULL, u64, 0, 0, 18446744073709551615ull, "", "Tests only: first ring position and epoch of a group. Equal on all ranks.")
+OPT(ring_sizes, "SWIMLANE_RING_SIZES", NULL, rings, 0, 0, 0, "slots:chunk:landing:link", "Tests only: sizes of all rings, powers of two, e.g. 2:1:1:2. Slots of rings between nodes (2 to 64), of these sent together (at most half), landing slots of a peer (1 to 16), slots of rings inside a node (2 to 64). Equal on all ranks.")
 NOTE("SWIMLANE_ROOT", "host:port where rank 0 serves the NCCL unique id; read by the launcher of the tools. Unset: MASTER_ADDR and MASTER_PORT (under torchrun the port above it), else a file in TMPDIR.")
 NOTE("SWIMLANE_STANDIN_TIMEOUT_MS", "Read by the stand-in for NCCL over CUDA: how long a collective waits for a late rank, 120000 by default.")
 NOTE("SIMT_SEED", "Emulator: seed of the schedule.")

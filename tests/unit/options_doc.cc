@@ -24,6 +24,7 @@ static std::string values(const swl_option_row &row)
         return *row.unit ? text + " " + row.unit : text;
     }
     case SWL_OPTION_link:
+    case SWL_OPTION_rings:
         return row.unit;
     case SWL_OPTION_transports:
         return "list";

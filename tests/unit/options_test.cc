@@ -137,6 +137,20 @@ TEST_F(Options, LinkIsRateAndDelay)
     }
 }
 
+TEST_F(Options, RingSizesAreFourPowersOfTwo)
+{
+    EXPECT_EQ(read("SWIMLANE_RING_SIZES", "4:2:1:64"), "");
+    EXPECT_EQ(o.ring_sizes.slots, 4u);
+    EXPECT_EQ(o.ring_sizes.chunk, 2u);
+    EXPECT_EQ(o.ring_sizes.landing, 1u);
+    EXPECT_EQ(o.ring_sizes.link, 64u);
+    for (const char *bad : {"4:2:1", "4:2:1:2:", "4:4:1:2", "3:1:1:2", "1:1:1:2", "128:1:1:2",
+                            "4:2:0:2", "4:2:32:2", "4:2:1:1", "4:2:1:-2", " 4:2:1:2", "4:+2:1:2"}) {
+        EXPECT_NE(read("SWIMLANE_RING_SIZES", bad), "") << bad;
+        EXPECT_EQ(o.ring_sizes.slots, 0u) << bad;
+    }
+}
+
 TEST_F(Options, WireIsPayloadOrFp32)
 {
     EXPECT_EQ(read("SWIMLANE_COMBINE_WIRE", "FP32"), "");

@@ -117,6 +117,20 @@ void expect_sound(const swl_plan &p)
     EXPECT_EQ(p.at.bytes, swl_window_of(&s).bytes);
 }
 
+TEST(Plan, TestsMakeEveryRingTiny)
+{
+    Job j({2, 2});
+
+    j.config.max_token_bytes = 16;
+    j.config.ring_sizes = {2, 1, 1, 4};
+    ASSERT_EQ(j.make(), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(j.shape().ring_slots, 2u);
+    EXPECT_EQ(j.shape().chunk_slots, 1u);
+    EXPECT_EQ(j.shape().fetch_slots, 1u);
+    EXPECT_EQ(j.shape().link_slots, 4u);
+    EXPECT_EQ(swl_record_slots(&j.shape()), 4u) << "records are small, but no more";
+}
+
 TEST(Plan, BuiltInSizesOfTwoNodes)
 {
     Job j({4, 4});
