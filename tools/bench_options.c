@@ -230,10 +230,25 @@ static bool take_routing(struct bench_options *o, const char *text, size_t offse
         o->routing.kind = SWL_ROUTING_UNIFORM;
         return true;
     }
-    const bool zipf = strncmp(text, "zipf", 4) == 0;
-    const char *rest = zipf ? text + 4 : strncmp(text, "hot", 3) == 0 ? text + 3 : NULL;
+    static const struct {
+        const char *name;
+        enum swl_routing_kind kind;
+        double usual, least, most;
+    } shapes[] = {
+        {"zipf", SWL_ROUTING_ZIPF, 1, 0, 8},
+        {"hot", SWL_ROUTING_HOT, 0.5, 0, 1},
+        {"blocks", SWL_ROUTING_BLOCKS, 1, 1, INT32_MAX},
+        {"silent", SWL_ROUTING_SILENT, 1, 0, BENCH_MAX_RANKS},
+    };
+    const size_t length = strcspn(text, ":"), nshapes = sizeof shapes / sizeof *shapes;
+    const char *rest = text + length;
+    char *end;
+    size_t i = 0;
 
-    if (!rest || (*rest && *rest != ':')) {
+    while (i < nshapes &&
+           (strlen(shapes[i].name) != length || strncmp(text, shapes[i].name, length) != 0))
+        i++;
+    if (i == nshapes) {
         const char *error = swl_npy_read(text, &o->routing.file);
 
         if (error)
@@ -241,14 +256,13 @@ static bool take_routing(struct bench_options *o, const char *text, size_t offse
         o->routing.kind = SWL_ROUTING_FILE;
         return !error;
     }
-    o->routing.kind = zipf ? SWL_ROUTING_ZIPF : SWL_ROUTING_HOT;
-    o->routing.skew = zipf ? 1.0 : 0.5;
+    o->routing.kind = shapes[i].kind;
+    o->routing.skew = shapes[i].usual;
     if (*rest == '\0')
         return true;
-    char *end;
-
     o->routing.skew = strtod(rest + 1, &end);
-    return end != rest + 1 && !*end && o->routing.skew >= 0 && o->routing.skew <= (zipf ? 8 : 1);
+    return end != rest + 1 && !*end && o->routing.skew >= shapes[i].least &&
+           o->routing.skew <= shapes[i].most;
 }
 
 /* What the library takes as SWIMLANE_SOFT_LINK. */
@@ -305,7 +319,7 @@ static const struct row rows[] = {
     {"warmup", "N", "steps before them (1)", take_int, AT(warmup)},
     {"seed", "N", "seed of all inputs (1)", take_long, AT(seed)},
     {"schedule-seed", "N", "seed of the emulator's schedule (SIMT_SEED, or in order)", take_long, AT(schedule_seed)},
-    {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], or a .npy file of ids: [tokens][topk] or [ranks][tokens][topk]", take_routing, 0},
+    {"routing", "SHAPE", "uniform (default), zipf[:skew], hot[:share], blocks[:tokens], silent[:ranks], or a .npy file of ids: [tokens][topk] or [ranks][tokens][topk]", take_routing, 0},
     {"routing-layer", "N", "the file is [tokens][layers][topk], take this layer", take_int, AT(routing_layer)},
     {"ragged", NULL, "different token counts, some ranks without tokens", take_flag, AT(routing.ragged)},
     {"negative-fraction", "F", "share of the entries made -1 (0)", take_share, AT(routing.negative)},

@@ -203,7 +203,8 @@ TEST(Routing, ChoicesOfATokenDiffer)
 {
     const swl_routing_size size{4, 50, 8, 12};
 
-    for (swl_routing_kind kind : {SWL_ROUTING_UNIFORM, SWL_ROUTING_ZIPF, SWL_ROUTING_HOT}) {
+    for (swl_routing_kind kind : {SWL_ROUTING_UNIFORM, SWL_ROUTING_ZIPF, SWL_ROUTING_HOT,
+                                  SWL_ROUTING_BLOCKS, SWL_ROUTING_SILENT}) {
         swl_routing routing{};
         std::vector<int64_t> ids(50 * 8);
         std::vector<float> weights(50 * 8);
@@ -222,6 +223,33 @@ TEST(Routing, ChoicesOfATokenDiffer)
             EXPECT_LT(*row.rbegin(), 12);
         }
     }
+}
+
+TEST(Routing, BlocksOfTokensChooseOneRankAfterTheOther)
+{
+    const swl_routing_size size{3, 12, 2, 8}; // experts of the ranks: 0-2, 3-5, 6-7
+    std::vector<int64_t> ids(12 * 2);
+    std::vector<float> weights(12 * 2);
+    swl_routing routing{};
+
+    routing.kind = SWL_ROUTING_BLOCKS;
+    routing.skew = 4;
+    ASSERT_TRUE(swl_routing_make(&routing, &size, 1, 0, ids.data(), weights.data()));
+    for (int i = 0; i < 24; i++)
+        EXPECT_EQ(ids[i] / 3, i / 8) << "token " << i / 2;
+}
+
+TEST(Routing, NobodyChoosesExpertsOfASilentRank)
+{
+    const swl_routing_size size{3, 300, 2, 8};
+    std::vector<int64_t> ids(300 * 2);
+    std::vector<float> weights(300 * 2);
+    swl_routing routing{};
+
+    routing.kind = SWL_ROUTING_SILENT;
+    routing.skew = 1;
+    ASSERT_TRUE(swl_routing_make(&routing, &size, 0, 0, ids.data(), weights.data()));
+    EXPECT_EQ(*std::max_element(ids.begin(), ids.end()), 5);
 }
 
 TEST(Routing, SkewAndSpoiltEntriesShow)

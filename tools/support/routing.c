@@ -80,15 +80,37 @@ static bool holds(const int64_t *ids, int n, int64_t id)
     return false;
 }
 
+/* Experts first to end - 1, which may be chosen. */
+struct range {
+    int first, end;
+};
+
+static struct range range_of(const struct swl_routing *r, const struct swl_routing_size *size,
+                             int64_t token)
+{
+    const int each = (size->nexperts + size->nranks - 1) / size->nranks;
+    const int used = (size->nexperts + each - 1) / each; /* ranks that have any */
+    struct range all = {0, size->nexperts};
+
+    if (r->kind == SWL_ROUTING_BLOCKS) {
+        all.first = (int)(token / (int64_t)r->skew % used) * each;
+        if (all.first + each < all.end)
+            all.end = all.first + each;
+    }
+    if (r->kind == SWL_ROUTING_SILENT && r->skew >= 1 && r->skew < used)
+        all.end = (used - (int)r->skew) * each; /* below nexperts, as the last rank is not used */
+    return all;
+}
+
 /* topk different experts; after many collisions of a skewed draw the next free one is taken. */
-static void choose(struct swl_random *random, const double *table,
+static void choose(struct swl_random *random, const double *table, struct range from,
                    const struct swl_routing_size *size, int64_t *ids)
 {
     for (int k = 0; k < size->topk; k++) {
-        int64_t id = draw(random, table, size->nexperts);
+        int64_t id = from.first + draw(random, table, from.end - from.first);
 
         for (int again = 0; again < 16 && holds(ids, k, id); again++)
-            id = draw(random, table, size->nexperts);
+            id = from.first + draw(random, table, from.end - from.first);
         while (holds(ids, k, id))
             id = (id + 1) % size->nexperts;
         ids[k] = id;
@@ -130,7 +152,7 @@ bool swl_routing_make(const struct swl_routing *r, const struct swl_routing_size
             memcpy(row, swl_routing_file_row(&r->file, size, rank, step, t),
                    (size_t)size->topk * sizeof *row);
         else
-            choose(&random, table, size, row);
+            choose(&random, table, range_of(r, size, step + (int64_t)t), size, row);
         if (r->kind == SWL_ROUTING_HOT && swl_random_unit(&random) < r->skew &&
             !holds(row, size->topk, 0))
             row[swl_random_below(&random, (uint32_t)size->topk)] = 0;

@@ -19,12 +19,14 @@ enum swl_routing_kind {
     SWL_ROUTING_UNIFORM,
     SWL_ROUTING_ZIPF, /* expert e with probability ~ 1/(e+1)^skew */
     SWL_ROUTING_HOT,  /* a share of the tokens has expert 0 among its choices */
-    SWL_ROUTING_FILE  /* ids of a model */
+    SWL_ROUTING_BLOCKS, /* so many tokens choose experts of one rank, the next ones of the next rank */
+    SWL_ROUTING_SILENT, /* nobody chooses experts of the last so many ranks */
+    SWL_ROUTING_FILE    /* ids of a model */
 };
 
 struct swl_routing {
     enum swl_routing_kind kind;
-    double skew;         /* of zipf; share of hot */
+    double skew;         /* of zipf; share of hot; tokens of blocks; ranks that are silent */
     struct swl_npy file; /* [tokens][topk] or [ranks][tokens][topk] */
     bool ragged;         /* tokens per rank vary, some ranks have none */
     double negative;     /* share of entries made -1 */
