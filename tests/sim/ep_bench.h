@@ -11,6 +11,18 @@
 #include <string>
 #include <vector>
 
+// Runs of a test over seeds: SWL_TEST_SEEDS if set, else by what the build and the form allow.
+inline int test_seeds(int usual, int sanitized, int in_long_form)
+{
+    const char *text = std::getenv("SWL_TEST_SEEDS");
+
+    if (text)
+        return std::atoi(text);
+    if (std::getenv("SWL_TEST_LONG"))
+        return slow_build ? usual : in_long_form;
+    return slow_build ? sanitized : usual;
+}
+
 // Skips the test, with the reason, when this machine or build cannot run such a job.
 inline bool ep_bench_possible(const bench_options &o)
 {

@@ -3,7 +3,6 @@
 
 #include "sim/simt.h"
 
-#include <cstdlib>
 #include <gtest/gtest.h>
 
 namespace
@@ -23,28 +22,16 @@ class EpSeeds : public testing::TestWithParam<const char *>
 {
 };
 
-int seeds_of_a_shape()
-{
-    const char *text = std::getenv("SWL_TEST_SEEDS");
-
-    if (text)
-        return std::atoi(text);
-#ifdef SWL_SANITIZED
-    return std::getenv("SWL_TEST_LONG") ? 48 : 6;
-#else
-    return std::getenv("SWL_TEST_LONG") ? 1000 : 48;
-#endif
-}
-
 } // namespace
 
 TEST_P(EpSeeds, EveryScheduleIsExact)
 {
     struct simt_config before = simt_config_get(), config = before;
+    const int seeds = test_seeds(48, 6, 1000);
 
     config.preempt_per_1000 = 30;
     simt_config_set(&config);
-    for (int seed = 1; seed <= seeds_of_a_shape(); seed++) {
+    for (int seed = 1; seed <= seeds; seed++) {
         const Variable qps("SWIMLANE_IB_QPS", seed % 4 ? std::to_string(seed % 4) : "");
         std::string line = std::string(GetParam()) +
                            " --tokens 5 --hidden 16 --topk 2 --experts 6 --pipelined --warmup 0 "
