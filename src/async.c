@@ -81,8 +81,7 @@ static void gone_text(const struct ncclEpGroup *group, char *text, size_t text_b
 
     if (p->ngone > 1)
         snprintf(more, sizeof(more), ", and %" PRIu32 " more", p->ngone - 1);
-    snprintf(text, text_bytes, "rank %" PRIu32 " is gone: its process has ended%s", p->first_gone,
-             more);
+    snprintf(text, text_bytes, "rank %" PRIu32 " %s%s", p->first_gone, p->gone_why, more);
 }
 
 /* What other hosts have said that the own sentence may lack: a queue pair in error, a rank that is gone. */
@@ -92,7 +91,7 @@ static void news_text(const struct ncclEpGroup *group, char *text, size_t text_b
     const struct swl_notice *n = &p->news;
     const bool own = n->from == p->rank && has_record(group) &&
                      group->pinned->record.kind == SWL_FAULT_COMPLETION;
-    char peer[32], what[200], gone[96];
+    char peer[32], what[200], gone[224];
     int at = 0;
 
     text[0] = '\0';
@@ -109,7 +108,7 @@ static void news_text(const struct ncclEpGroup *group, char *text, size_t text_b
 
 static ncclResult_t refuse_failed(struct ncclEpGroup *group)
 {
-    char text[512], news[400];
+    char text[512], news[480];
 
     news_text(group, news, sizeof(news));
     if (has_record(group))
@@ -129,7 +128,7 @@ static ncclResult_t refuse_failed(struct ncclEpGroup *group)
 /* Masks will let the others go on; until then nothing can. */
 static ncclResult_t refuse_gone(const struct ncclEpGroup *group)
 {
-    char text[96];
+    char text[224];
 
     gone_text(group, text, sizeof(text));
     return swl_fail(ncclSystemError, "%s; the group can do nothing without it", text);

@@ -8,16 +8,21 @@
 #include "src/gpu.h"
 #include "src/mend.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define POLL_NS UINT64_C(100000)
 
+static_assert(sizeof(((struct swl_peers *)0)->gone_why) <= SWL_OOB_BYTES,
+              "why travels in a message");
+
 /* Those of the queue pairs are in mend.h. */
 enum peers_kind {
     PEERS_NOTICE = SWL_OOB_USER, /* struct swl_notice */
-    PEERS_LOST,                  /* value[0]: a rank that has gone */
+    PEERS_LOST,                  /* value[0]: a rank that has gone; bytes: why, as gone_why */
     PEERS_STAGE,                 /* value[0]: number of an exchange */
     PEERS_MISSING, /* value[0], [1]: a rank that does not take part, in this exchange */
 };
@@ -131,24 +136,52 @@ static bool note(struct swl_peers *p, const struct swl_notice *n)
     return true;
 }
 
-static void note_gone(struct swl_peers *p, uint32_t rank, uint32_t except)
+static void note_gone(struct swl_peers *p, uint32_t rank, uint32_t except, const char *why)
 {
     struct swl_oob_message message = {.kind = PEERS_LOST, .value = {rank}};
+    char *text = (char *)message.bytes;
 
     if (rank >= p->nranks || p->gone[rank] || rank == p->rank)
         return;
+    snprintf(text, sizeof(p->gone_why), "%s", why);
     p->gone[rank] = true;
-    p->first_gone = p->ngone++ == 0 ? rank : p->first_gone;
-    swl_log(SWL_LEVEL_WARN,
-            "group: rank %" PRIu32 " is gone: its process has closed its connections", rank);
+    if (p->ngone++ == 0) {
+        p->first_gone = rank;
+        memcpy(p->gone_why, text, sizeof(p->gone_why));
+    }
+    swl_log(p->quiet ? SWL_LEVEL_INFO : SWL_LEVEL_WARN, "group: rank %" PRIu32 " %s", rank, text);
     if (p->mend)
         swl_mend_gone(p->mend, rank);
     tell_all(p, except, &message);
 }
 
+/* Its connection has ended without a farewell; `error`: errno, 0 = closed. */
+static void note_end(struct swl_peers *p, uint32_t rank, uint32_t except, int error)
+{
+    char why[120];
+
+    if (error)
+        snprintf(why, sizeof(why), "is gone: its connection broke (%s)", strerror(error));
+    else
+        snprintf(why, sizeof(why), "is gone: its connection was closed, as when a process ends");
+    note_gone(p, rank, except, why);
+}
+
+void swl_peers_fail(struct swl_peers *p, ncclResult_t code, const char *doing)
+{
+    struct swl_oob_message message = {.kind = PEERS_LOST, .value = {p->rank}};
+
+    if (!p->connected || p->ngone > 0) /* then somebody else has failed */
+        return;
+    snprintf((char *)message.bytes, sizeof(p->gone_why), "failed while %s (%s)", doing,
+             ncclGetErrorString(code));
+    tell_all(p, UINT32_MAX, &message);
+}
+
 static void take(struct swl_peers *p, uint32_t peer, const struct swl_oob_message *m)
 {
     struct swl_notice n;
+    char why[sizeof(p->gone_why)];
 
     if (m->kind >= SWL_MEND_ASK && m->kind < SWL_MEND_END) {
         if (m->kind == SWL_MEND_ASK)
@@ -164,10 +197,11 @@ static void take(struct swl_peers *p, uint32_t peer, const struct swl_oob_messag
             tell_all(p, peer, m);
         break;
     case PEERS_LOST:
-        note_gone(p, (uint32_t)m->value[0], peer);
+        snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, (const char *)m->bytes);
+        note_gone(p, (uint32_t)m->value[0], peer, why);
         break;
     case SWL_OOB_GONE:
-        note_gone(p, m->from, peer);
+        note_end(p, m->from, peer, (int)m->value[0]);
         break;
     case PEERS_STAGE:
         p->stages[peer] = (uint32_t)m->value[0];

@@ -41,6 +41,8 @@ struct swl_peers {
     struct swl_oob_address *all; /* [nranks], until connected */
     bool *gone;                  /* [nranks] */
     uint32_t ngone, first_gone;
+    char gone_why[160]; /* completes "rank 3 ...", of first_gone */
+    bool quiet;         /* set-up: whoever waits for the gone makes the sentence */
     uint64_t *told; /* [nranks] newest that each rank has told of: generation << 1 | queue pair */
     struct swl_notice
         news;        /* of the newest generation; of these one about a queue pair, if there is */
@@ -62,6 +64,8 @@ ncclResult_t swl_peers_know(struct swl_peers *peers, const struct swl_oob_addres
 ncclResult_t swl_peers_connect(struct swl_peers *peers, const uint32_t *ranks, uint32_t n);
 void swl_peers_close(struct swl_peers *peers);
 
+/* This rank gives the group up and cannot say so in an exchange. `doing` completes "failed while ...". */
+void swl_peers_fail(struct swl_peers *peers, ncclResult_t code, const char *doing);
 /* Take what has come. Never waits. */
 void swl_peers_look(struct swl_peers *peers);
 /* This rank has given up a call, or a queue pair of it is in error. Told once for each generation, and once

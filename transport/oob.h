@@ -29,8 +29,8 @@ enum swl_oob_kind {
     SWL_OOB_HELLO = 1, /* the channel's own: first message of a connection */
     SWL_OOB_WELCOME,   /* the channel's own: the answer */
     SWL_OOB_BYE,       /* the channel's own: the group ends here in good order */
-    SWL_OOB_GONE,      /* received when a connection has ended without BYE */
-    SWL_OOB_USER,      /* first kind of the channel's user */
+    SWL_OOB_GONE, /* received when a connection has ended without BYE; value[0]: errno, 0 = closed */
+    SWL_OOB_USER, /* first kind of the channel's user */
 };
 
 #define SWL_OOB_VALUES 8u

@@ -45,6 +45,7 @@ struct oob_peer {
     uint32_t queued, out_bytes; /* out_bytes of out[0] have been sent */
     struct swl_oob_message out[OOB_QUEUE];
     bool tell; /* GONE is to be received */
+    int why;   /* errno of the end; 0: it was closed */
 };
 
 struct swl_oob {

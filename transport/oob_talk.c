@@ -99,6 +99,7 @@ static bool pull(struct swl_oob *oob, struct oob_peer *p)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
+        p->why = n < 0 ? errno : 0;
         end_peer(oob, p, OOB_BROKEN);
         return false;
     }
@@ -114,6 +115,7 @@ static bool pull(struct swl_oob *oob, struct oob_peer *p)
         return true;
     swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " channel: rank %" PRIu32 " sends nonsense",
             oob->config.rank, p->rank);
+    p->why = EPROTO;
     end_peer(oob, p, OOB_BROKEN);
     return false;
 }
@@ -129,6 +131,7 @@ static bool next_gone(struct swl_oob *oob, uint32_t *peer_p, struct swl_oob_mess
         memset(message_p, 0, sizeof(*message_p));
         message_p->kind = SWL_OOB_GONE;
         message_p->from = (uint16_t)oob->peers[i].rank;
+        message_p->value[0] = (uint64_t)oob->peers[i].why;
         *peer_p = i;
         return true;
     }

@@ -97,7 +97,7 @@ void shut_down_after_a_kill(int call)
         if (rc == ncclSuccess)
             expect_sentence({"limit 1000 ms", call == 1 ? "dispatch call" : "update call"});
         else
-            expect_sentence({"its process has ended"});
+            expect_sentence({"its connection was closed"});
         EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
         EXPECT_LT(seconds_of([&] { EXPECT_EQ(ncclEpHandleDestroy(field->handle), ncclSuccess); }),
                   2.0);

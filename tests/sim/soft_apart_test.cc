@@ -281,12 +281,12 @@ void expect_killed_is_missed(const std::vector<int> &nodes, bool in_call)
         EXPECT_LT(seconds_since(begin), 6.0 * 19 / 16 * 3 + 2); // an update, a dispatch, a combine
         EXPECT_EQ(own->bits() & 1, 1);
         EXPECT_NE(own->update(), ncclSuccess);
-        expect_sentence({"rank 2 is gone: its process has ended"});
+        expect_sentence({"rank 2 is gone: its connection was closed"});
         /* nothing goes on without it */
         EXPECT_EQ(ncclEpErrorClear(own->group), ncclSuccess);
         EXPECT_EQ(own->bits(), 0);
         EXPECT_EQ(own->update(), ncclSystemError);
-        expect_sentence({"rank 2 is gone: its process has ended"});
+        expect_sentence({"rank 2 is gone: its connection was closed"});
         EXPECT_EQ(ncclEpHandleDestroy(own->handle), ncclSuccess);
         const uint64_t ending = swl_gpu_now_ns();
 
