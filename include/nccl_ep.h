@@ -365,7 +365,7 @@ ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *ep_group, ncclComm_t comm,
 
 /* Wait for the group's work (bounded by its time limit), then for the other ranks (bounded as creation
  * is), and release it. Collective. NULL does nothing. Handles still alive may only be destroyed
- * afterwards. */
+ * afterwards. The group is gone after every code but ncclInvalidUsage (a stream captures). */
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group);
 
 /* Bytes of handle memory for ncclEpInitHandle, equal on all ranks. config may be NULL. */

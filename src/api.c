@@ -5,6 +5,7 @@
 #include "src/api_scope.h"
 #include "src/base/options.h"
 #include "src/check.h"
+#include "src/comm.h"
 #include "src/tensor.h"
 #include "src/version.h"
 
@@ -53,13 +54,6 @@ SWL_EXPORT ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor)
 }
 
 /* ---- group ---- */
-
-static ncclResult_t nccl_result(ncclResult_t rc, const char *what)
-{
-    if (rc == ncclSuccess)
-        return rc;
-    return swl_fail(swl_nccl_code(rc), "comm: %s: %s", what, ncclGetErrorString(rc));
-}
 
 /* Can this device do it? */
 static ncclResult_t check_device(int device, uint32_t max_sms)
@@ -116,16 +110,17 @@ static ncclResult_t create_group(ncclEpGroup_t *group_p, ncclComm_t comm,
     if (group_p)
         *group_p = NULL;
     SWL_ARG(comm, "comm is NULL");
-    SWL_TRY(nccl_result(ncclCommCount(comm, &nranks), "no rank count"));
-    SWL_TRY(nccl_result(ncclCommUserRank(comm, &args.rank), "no rank number"));
-    SWL_TRY(nccl_result(ncclCommCuDevice(comm, &args.device), "no device"));
+    SWL_TRY(swl_comm_ask(ncclCommCount, comm, &nranks, "rank count"));
+    SWL_TRY(swl_comm_ask(ncclCommUserRank, comm, &args.rank, "rank number"));
+    SWL_TRY(swl_comm_ask(ncclCommCuDevice, comm, &args.device, "device"));
     swl_call_rank(args.rank);
     args.nranks = (uint32_t)nranks;
     memset(&config, 0, sizeof(config));
     memset(&options, 0, sizeof(options));
     config.options = &options;
-    SWL_TRY(swl_scope_device(&scope, args.device));
-    rc = check_create(&args, &config, &options);
+    rc = swl_scope_device(&scope, args.device);
+    if (rc == ncclSuccess)
+        rc = check_create(&args, &config, &options);
     rc = swl_group_create(&group, comm, &config, rc);
     rc = swl_scope_leave(&scope, rc);
     if (rc == ncclSuccess && group_p)
@@ -143,15 +138,16 @@ SWL_EXPORT ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *ep_group, ncclComm_t co
 static ncclResult_t destroy_group(struct ncclEpGroup *group)
 {
     struct swl_scope scope = {0};
-    ncclResult_t rc;
+    ncclResult_t rc, refused, next = ncclSuccess;
 
     if (!group)
         return ncclSuccess;
     swl_call_rank((int)swl_info_of_group(group)->rank);
-    SWL_TRY(swl_scope_device(&scope, swl_info_of_group(group)->device));
-    rc = swl_refuse_capture(NULL);
-    if (rc == ncclSuccess)
-        rc = swl_group_destroy(group);
+    rc = swl_scope_device(&scope, swl_info_of_group(group)->device);
+    refused = swl_refuse_capture(NULL);
+    if (refused != ncclInvalidUsage) /* whatever else fails, the group ends */
+        next = swl_group_destroy(group);
+    rc = rc != ncclSuccess ? rc : refused != ncclSuccess ? refused : next;
     return swl_scope_leave(&scope, rc);
 }
 

@@ -3,11 +3,17 @@
 
 ncclResult_t swl_scope_device(struct swl_scope *s, int device)
 {
+    ncclResult_t rc = SWL_CUDA(swl_gpu_current(&s->before));
+
     s->device = device;
-    SWL_TRY(SWL_CUDA(swl_gpu_current(&s->before)));
-    if (s->before != device)
-        SWL_TRY(SWL_CUDA(swl_gpu_use(device)));
-    return ncclSuccess;
+    if (rc != ncclSuccess)
+        s->before = device; /* nobody knows what to restore */
+    if (rc != ncclSuccess || s->before != device) {
+        const ncclResult_t used = SWL_CUDA(swl_gpu_use(device));
+
+        rc = rc != ncclSuccess ? rc : used;
+    }
+    return rc;
 }
 
 ncclResult_t swl_scope_leave(const struct swl_scope *s, ncclResult_t rc)

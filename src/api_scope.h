@@ -19,7 +19,7 @@ struct swl_scope {
     int device;
 };
 
-/* Make `device` current. */
+/* Make `device` current. After a failure whoever has to go on may do so, and leaves the scope. */
 ncclResult_t swl_scope_device(struct swl_scope *s, int device);
 /* Take the group's lock and make its device current; nothing is held after a failure. */
 ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group);

@@ -1,9 +1,10 @@
 /* bootstrap.h: exchange among all ranks of a communicator, through public NCCL calls.
  *
- * Layer: src/, below group. Owns: a private stream and staging memory on the device and the host.
- * Every call is collective, blocks the host and is bounded by timeout_ns. After a wait that
- * ran out the communicator still holds our work: the bootstrap is `stuck`, refuses further calls and
- * must not be closed, since its staging memory is in use. */
+ * Layer: src/, below group. Owns: a private stream and pinned staging memory.
+ * Every call is collective, blocks the host and is bounded by timeout_ns + grace_ns. After an exchange that
+ * failed on this rank it cannot know what the others do: it is `apart` and refuses further calls; the others
+ * hear of it over the out-of-band channel. After a wait that ran out the communicator still holds our work:
+ * the bootstrap is `stuck` and must not be closed, since its staging memory is in use. */
 #ifndef SWL_BOOTSTRAP_H
 #define SWL_BOOTSTRAP_H
 
@@ -26,13 +27,16 @@ struct swl_bootstrap {
     ncclComm_t comm;
     uint32_t nranks, rank;
     uint64_t timeout_ns;
+    uint64_t grace_ns;   /* others may come so much later: they are in a step with the same limit */
     cudaStream_t stream; /* private; also the group's stream for its own copies */
+    bool borrowed;       /* it is the thread's: this rank got none */
     struct swl_device_memory *memory;
-    char *device, *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; host: pinned.
-                            Without device memory exchanges run on the pinned one, so that a rank
-                            that got none can say so */
+    char *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; pinned */
+    char *
+        device; /* likewise, on the device, if this rank got no pinned memory; host is plain then */
     size_t piece_bytes;
-    bool stuck;
+    bool stuck, apart;
+    uint64_t *processes;     /* [nranks] equal for ranks of one process; NULL: not yet known */
     struct swl_peers *peers; /* hears who takes part, says who does not; NULL: nobody knows */
     const char *phase; /* what the exchanges from here on are for, for sentences; NULL: not said */
 };
@@ -42,6 +46,12 @@ struct swl_bootstrap {
 ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot);
 /* Local. */
 ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot);
+/* Local; the part of it that is possible when the bootstrap is stuck. */
+ncclResult_t swl_bootstrap_drop_stream(struct swl_bootstrap *boot);
+
+/* Does this rank log what rank `cause` has caused (UINT32_MAX: what all ranks find alike)? One line for
+ * each process is enough, and none beside the cause's own. */
+bool swl_bootstrap_speaks(const struct swl_bootstrap *boot, uint32_t cause);
 
 /* all[r] = mine of rank r; with `all` NULL this rank only takes part. `context` is a struct
  * swl_bootstrap, so that it fits rdma.h. */

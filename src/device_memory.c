@@ -36,5 +36,7 @@ ncclResult_t swl_device_free(struct swl_device_memory *memory, void *ptr, uint64
     if (!ptr || memory->abandoned)
         return ncclSuccess;
     memory->held_bytes -= bytes;
-    return SWL_CUDA(alloc->free_fn ? alloc->free_fn(ptr, alloc->context) : swl_gpu_free(ptr));
+    if (alloc->free_fn)
+        return swl_cuda_result(alloc->free_fn(ptr, alloc->context), "free_fn");
+    return SWL_CUDA(swl_gpu_free(ptr));
 }

@@ -6,10 +6,12 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/comm.h"
 #include "src/mend.h"
 #include "transport/rdma.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <swimlane.h>
 
 #define POLL_MOST_NS UINT64_C(1000000)
@@ -18,7 +20,8 @@ ncclResult_t swl_nccl_result(ncclResult_t rc, const char *text)
 {
     if (rc == ncclSuccess)
         return ncclSuccess;
-    return swl_fail(swl_nccl_code(rc), "%s: %s", text, ncclGetErrorString(rc));
+    return swl_fail(swl_nccl_code(rc), "%.*s: %s", (int)strcspn(text, "("), text,
+                    ncclGetErrorString(rc));
 }
 
 /* ---- order of operations ---- */
@@ -59,18 +62,22 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
     return swl_group_leave(group, stream, capturing);
 }
 
-/* Until `last` is done or limit_ns have passed; cudaErrorNotReady then. */
+/* Until `last` is done or limit_ns have passed; cudaErrorNotReady then. A question that fails is asked once
+ * more, as what follows would free memory under work that still runs. */
 static cudaError_t wait_last(const struct ncclEpGroup *group, uint64_t limit_ns)
 {
     const uint64_t end = swl_gpu_now_ns() + limit_ns;
     uint64_t pause = 1000;
-    bool done = !group->enqueued;
+    bool done = !group->enqueued, failed = false;
     cudaError_t error = cudaSuccess;
 
     while (!done) {
         error = swl_gpu_event_done(group->last, &done);
-        if (error != cudaSuccess || done)
+        if (error == cudaSuccess && done)
             break;
+        if (error != cudaSuccess && failed)
+            break;
+        failed = error != cudaSuccess;
         if (swl_gpu_now_ns() >= end)
             return cudaErrorNotReady;
         swl_gpu_sleep_ns(pause);
@@ -85,7 +92,7 @@ ncclResult_t swl_group_drain(struct ncclEpGroup *group)
     char time[32];
 
     if (error != cudaErrorNotReady)
-        return SWL_CUDA(error);
+        return swl_cuda_result(error, "the wait for the group's work");
     swl_time_text(group->timeout_ns, time, sizeof(time));
     return swl_fail(ncclSystemError, "work of the group has not ended after %s", time);
 }
@@ -177,8 +184,8 @@ static ncclResult_t abandon_device(struct ncclEpGroup *group)
     rc = swl_pool_release(group);
     if (group->last)
         keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
-    if (group->boot.stream)
-        keep(&rc, SWL_CUDA(swl_gpu_stream_destroy(group->boot.stream)));
+    keep(&rc, swl_bootstrap_drop_stream(&group->boot));
+    free(group->boot.processes);
     return rc;
 }
 
@@ -204,7 +211,7 @@ static ncclResult_t stop_work(struct ncclEpGroup *group)
     char time[32];
 
     if (error != cudaErrorNotReady)
-        return SWL_CUDA(error);
+        return swl_cuda_result(error, "the wait for the group's work");
     swl_time_text(group->timeout_ns, time, sizeof(time));
     swl_log(SWL_LEVEL_WARN, "group: work has not ended after %s; asking it to stop", time);
     __atomic_store_n(&group->pinned->stop, 1, __ATOMIC_RELEASE); /* pairs with wait_again */
@@ -212,7 +219,7 @@ static ncclResult_t stop_work(struct ncclEpGroup *group)
     group->running = error == cudaErrorNotReady;
     if (group->running)
         return swl_fail(ncclSystemError, "work of the group does not end");
-    return SWL_CUDA(error);
+    return swl_cuda_result(error, "the wait for the group's work");
 }
 
 static void orphan_handles(struct ncclEpGroup *group)
@@ -244,10 +251,12 @@ static ncclResult_t end_together(struct ncclEpGroup *group, ncclResult_t mine, c
 ncclResult_t swl_group_destroy(struct ncclEpGroup *group)
 {
     int nranks = 0;
-    ncclResult_t comm = SWL_NCCL(ncclCommCount(group->info.comm, &nranks));
+    ncclResult_t comm = swl_comm_ask(ncclCommCount, group->info.comm, &nranks, "rank count");
     ncclResult_t rc = stop_work(group);
 
     orphan_handles(group);
+    if (comm != ncclSuccess) /* the others would wait for this rank */
+        swl_peers_fail(&group->peers, comm, "ending the group");
     /* First all ranks have stopped, then all NICs: nobody writes into memory that a rank frees. */
     if (comm == ncclSuccess)
         comm = end_together(group, rc, "ending its work");

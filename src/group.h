@@ -126,9 +126,9 @@ void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_f
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
                                       const struct swl_select_fact *facts);
 
-/* The ranks that the hosts of a rank are connected with: those of its node and those at the other ends of
- * its links. Ends agreed; so_far: how this rank comes to it (src/links.c). */
-ncclResult_t swl_group_meet(struct ncclEpGroup *group, ncclResult_t so_far);
+/* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other ends of
+ * its links. Ends agreed (src/links.c). */
+ncclResult_t swl_group_meet(struct ncclEpGroup *group);
 /* All links of this rank; swl_group_nlinks of them. */
 uint32_t swl_group_nlinks(const struct ncclEpGroup *group);
 void swl_group_fill_links(const struct ncclEpGroup *group, struct swl_rdma_link *links);

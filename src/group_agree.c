@@ -45,6 +45,7 @@ struct hello {
     struct swl_rank_facts facts;
     struct swl_select_fact network;
     struct swl_oob_address channel;
+    uint64_t process; /* also of a rank that refuses */
 };
 
 /* An SM cap from the environment; 0 if unset or above the device's number. */
@@ -165,16 +166,22 @@ static ncclResult_t differs(size_t i, uint64_t first, uint64_t other, uint32_t r
                     agreed_names[i], a, b, rank);
 }
 
-static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
+static ncclResult_t compare_codes(const struct ncclEpGroup *g, const struct hello *all)
 {
-    for (uint32_t r = 0; r < nranks; r++) {
+    for (uint32_t r = 0; r < g->info.nranks; r++) {
         const ncclResult_t theirs = swl_peer_result(all[r].code);
 
-        if (theirs != ncclSuccess)
-            return swl_fail(theirs,
-                            "rank %" PRIu32 " refused the group (%s); its log has the reason", r,
-                            ncclGetErrorString(theirs));
+        if (theirs == ncclSuccess)
+            continue;
+        swl_call_quiet(!swl_bootstrap_speaks(&g->boot, r));
+        return swl_fail(theirs, "rank %" PRIu32 " refused the group (%s); its log has the reason",
+                        r, ncclGetErrorString(theirs));
     }
+    return ncclSuccess;
+}
+
+static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
+{
     for (uint32_t r = 1; r < nranks; r++) {
         for (size_t i = 0; i < SWL_COUNT_OF(agreed_names); i++) {
             if (all[r].agreed[i] != all[0].agreed[i])
@@ -259,11 +266,39 @@ static ncclResult_t know_peers(struct ncclEpGroup *g, const struct hello *all)
     return rc;
 }
 
+/* Which ranks share a process, for the log. Without memory for it every rank speaks for itself. */
+static void know_processes(struct ncclEpGroup *g, const struct hello *all)
+{
+    g->boot.processes = calloc(g->info.nranks, sizeof(*g->boot.processes));
+    for (uint32_t r = 0; g->boot.processes && r < g->info.nranks; r++)
+        g->boot.processes[r] = all[r].process;
+}
+
+/* What all ranks find alike is logged once in each process. */
+static ncclResult_t judge(struct ncclEpGroup *g, const struct hello *all, bool *agreed_p)
+{
+    ncclResult_t rc;
+
+    know_processes(g, all);
+    rc = compare_codes(g, all);
+    swl_call_quiet(!swl_bootstrap_speaks(&g->boot, UINT32_MAX));
+    if (rc == ncclSuccess)
+        rc = compare_hellos(all, g->info.nranks);
+    *agreed_p = rc == ncclSuccess;
+    if (rc == ncclSuccess)
+        rc = know_peers(g, all);
+    if (rc == ncclSuccess)
+        rc = plan_group(g, all);
+    swl_call_quiet(false);
+    return rc;
+}
+
 ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p)
 {
     struct hello mine, *all = calloc(g->info.nranks, sizeof(*all));
-    ncclResult_t rc = refused;
+    struct swl_gpu_info gpu = {0};
+    ncclResult_t rc = refused, exchanged;
 
     *agreed_p = false;
     if (!all && rc == ncclSuccess)
@@ -273,18 +308,13 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
     if (rc == ncclSuccess)
         rc = make_hello(&mine, g, config);
     mine.code = (uint64_t)rc;
+    if (rc == ncclSuccess || swl_gpu_info(g->info.device, &gpu) == cudaSuccess)
+        mine.process = rc == ncclSuccess ? mine.facts.process : gpu.process;
     g->boot.phase = "comparing settings";
+    exchanged = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
+    rc = rc != ncclSuccess ? rc : exchanged;
     if (rc == ncclSuccess)
-        rc = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
-    else
-        (void)swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
-    if (rc == ncclSuccess)
-        rc = compare_hellos(all, g->info.nranks);
-    *agreed_p = rc == ncclSuccess;
-    if (rc == ncclSuccess)
-        rc = know_peers(g, all);
-    if (rc == ncclSuccess)
-        rc = plan_group(g, all);
+        rc = judge(g, all, agreed_p);
     free(all);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/comm.h"
 #include "transport/nic.h"
 #include "transport/rdma.h"
 
@@ -23,18 +24,24 @@
 static ncclResult_t read_comm(struct swl_group_info *info, ncclComm_t comm)
 {
     int nranks = 0, rank = 0;
-    void *symbol;
 
     info->comm = comm;
-    SWL_TRY(SWL_NCCL(ncclCommCount(comm, &nranks)));
+    SWL_TRY(swl_comm_ask(ncclCommCount, comm, &nranks, "rank count"));
     if (nranks < 1 || nranks > (int)SWL_MAX_RANKS)
         return swl_fail(ncclInvalidArgument, "comm has %d ranks, at most %u are possible", nranks,
                         SWL_MAX_RANKS);
-    SWL_TRY(SWL_NCCL(ncclCommUserRank(comm, &rank)));
-    SWL_TRY(SWL_NCCL(ncclCommCuDevice(comm, &info->device)));
-    SWL_TRY(SWL_NCCL(ncclGetVersion(&info->nccl_version)));
+    SWL_TRY(swl_comm_ask(ncclCommUserRank, comm, &rank, "rank number"));
+    SWL_TRY(swl_comm_ask(ncclCommCuDevice, comm, &info->device, "device"));
     info->nranks = (uint32_t)nranks;
     info->rank = (uint32_t)rank;
+    return ncclSuccess;
+}
+
+static ncclResult_t read_version(struct swl_group_info *info)
+{
+    void *symbol;
+
+    SWL_TRY(SWL_NCCL(ncclGetVersion(&info->nccl_version)));
     if (info->nccl_version < SWL_NCCL_WINDOW_POINTERS)
         return ncclSuccess;
     symbol = dlsym(RTLD_DEFAULT, "ncclWinGetUserPtr");
@@ -94,13 +101,12 @@ static ncclResult_t share_alarm(struct ncclEpGroup *g, struct swl_gpu_share *sha
 }
 
 /* Allocate, tell all ranks, map the peers of the node. Ends agreed. */
-static ncclResult_t share_window(struct ncclEpGroup *g, ncclResult_t so_far)
+static ncclResult_t share_window(struct ncclEpGroup *g)
 {
     struct swl_gpu_share *shares = calloc(g->info.nranks, sizeof(*shares));
-    ncclResult_t rc = so_far;
+    ncclResult_t rc =
+        shares ? allocate(g) : swl_fail(ncclSystemError, "no host memory for the shares");
 
-    if (rc == ncclSuccess)
-        rc = shares ? allocate(g) : swl_fail(ncclSystemError, "no host memory for the shares");
     rc = swl_bootstrap_agree(&g->boot, rc, "allocating");
     g->boot.phase = "sharing memory";
     if (rc == ncclSuccess)
@@ -206,7 +212,10 @@ static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *
 
     if (!agreed)
         return rc;
-    SWL_TRY(share_window(g, swl_group_meet(g, rc)));
+    SWL_TRY(swl_bootstrap_agree(&g->boot, rc, "planning the group"));
+    g->boot.grace_ns = g->boot.timeout_ns; /* the steps from here on wait themselves */
+    SWL_TRY(swl_group_meet(g));
+    SWL_TRY(share_window(g));
     if (g->topology.nnodes > 1)
         rc = connect_nodes(g);
     if (rc == ncclSuccess)
@@ -214,10 +223,21 @@ static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *
     return swl_bootstrap_agree(&g->boot, rc, "connecting");
 }
 
-/* Local: what the exchange itself needs. */
-static ncclResult_t open_group(struct ncclEpGroup *g)
+static ncclResult_t open_pinned(struct ncclEpGroup *g)
 {
     void *pinned = NULL;
+
+    SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));
+    g->pinned = pinned;
+    g->pinned->settled = swl_settled_word(0, SWL_FIRST_GENERATION);
+    return read_version(&g->info);
+}
+
+/* Local: what the exchange itself needs, last and in any case, so that a failure can be told. */
+static ncclResult_t open_group(struct ncclEpGroup *g)
+{
+    ncclResult_t rc, next;
 
     g->boot.comm = g->info.comm;
     g->boot.nranks = g->info.nranks;
@@ -229,11 +249,10 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     g->peers.timeout_ns = g->setup_ns;
     g->peers.silence_ns = g->timeout_ns;
     g->boot.memory = g->tables.memory = &g->memory;
-    SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&g->info.lock)));
-    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&pinned, sizeof(*g->pinned))));
-    g->pinned = pinned;
-    g->pinned->settled = swl_settled_word(0, SWL_FIRST_GENERATION);
-    return swl_bootstrap_open(&g->boot);
+    g->peers.quiet = true;
+    rc = open_pinned(g);
+    next = swl_bootstrap_open(&g->boot);
+    return rc != ncclSuccess ? rc : next;
 }
 
 ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
@@ -258,6 +277,8 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
         (void)swl_group_release(g);
         return rc;
     }
+    g->boot.grace_ns = 0;
+    g->peers.quiet = false;
     swl_log(SWL_LEVEL_INFO,
             "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
             " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs and %" PRIu32

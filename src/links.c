@@ -187,12 +187,16 @@ static ncclResult_t meet(struct ncclEpGroup *g)
     return rc;
 }
 
-ncclResult_t swl_group_meet(struct ncclEpGroup *g, ncclResult_t so_far)
+ncclResult_t swl_group_meet(struct ncclEpGroup *g)
 {
+    ncclResult_t rc;
+
     if (!g->peers.oob) /* on all ranks or on none */
-        return so_far;
-    return swl_bootstrap_agree(&g->boot, so_far != ncclSuccess ? so_far : meet(g),
-                               "connecting the out-of-band channel");
+        return ncclSuccess;
+    rc = meet(g);
+    if (rc != ncclSuccess) /* it has waited; who waited for nobody is given that time */
+        g->boot.grace_ns = 0;
+    return swl_bootstrap_agree(&g->boot, rc, "connecting the out-of-band channel");
 }
 
 /* ---- repair ---- */

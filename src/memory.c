@@ -136,6 +136,8 @@ ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr
     if (index == SWL_MEMORIES)
         index = 0; /* stays empty: the rank only joins the exchange */
     rc = share(group, index, bytes, rc);
+    if (rc != ncclSuccess && group->boot.stuck) /* giving it back would wait for the exchange */
+        return rc;
     if (rc != ncclSuccess) {
         (void)swl_window_unmap(&group->shared[index].map);
         (void)publish(group, index);
@@ -168,6 +170,8 @@ ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr)
     next = publish(group, index);
     rc = rc != ncclSuccess ? rc : next;
     rc = swl_bootstrap_agree(&group->boot, rc, "unmapping its peers");
+    if (group->boot.stuck)
+        return rc;
     next = swl_window_free(&group->shared[index].map);
     list_regions(group);
     return rc != ncclSuccess ? rc : next;

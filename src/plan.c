@@ -127,6 +127,11 @@ static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_
                    memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
     part = own->nsms / sharing;
     *sms_p = (uint32_t)swl_min_u64(own->sm_cap, part > nic ? part - nic : 0);
+    if (*sms_p == 0 && sharing == 1)
+        return swl_fail(ncclInvalidUsage,
+                        "the device of rank %" PRIu32 " has %" PRIu32
+                        " SMs; the rank needs at least one, and %" PRIu32 " for its software NIC",
+                        r, own->nsms, nic);
     if (*sms_p == 0)
         return swl_fail(ncclInvalidUsage,
                         "%" PRIu32 " ranks share the device of rank %" PRIu32 ", which has %" PRIu32

@@ -1,8 +1,8 @@
 /* rdma.c: builds the network of a rank from the operations of one NIC driver.
  *
- * Layer: transport, below src/. Creation is collective and goes in three exchanges: what everybody
- * has (counts, window), whom everybody wants (links with queue pair addresses), whether everybody is
- * connected. A rank that fails goes on exchanging, with its failure in the record, so that all ranks
+ * Layer: transport, below src/. Creation is collective and goes in four exchanges: what everybody
+ * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants (links
+ * with these addresses), whether everybody is connected. A rank that fails goes on exchanging, with its failure in the record, so that all ranks
  * end together. Owner of the NIC and of its registrations. */
 #include "transport/rdma.h"
 
@@ -55,7 +55,7 @@ struct rdma_hello {
 
 /* Second exchange, one for each link. */
 struct rdma_offer {
-    uint32_t peer, failed;
+    uint32_t peer, pad;
     uint64_t key;
     struct swl_rdma_remote memory; /* of the offering rank, by the keys of the link's NIC */
     struct swl_nic_address address;
@@ -268,8 +268,6 @@ static ncclResult_t make_offers(struct swl_rdma *r, const struct swl_rdma_config
         if (rc == ncclSuccess)
             rc = n->nic->ops->address(n->nic, r->ends[i].qp, &offers[i].address);
     }
-    for (uint32_t i = 0; i < r->nlinks; i++)
-        offers[i].failed = (uint32_t)rc;
     return rc;
 }
 
@@ -283,7 +281,6 @@ static ncclResult_t connect_link(struct swl_rdma *r, uint32_t i, const struct rd
     for (uint32_t k = 0; k < ntheirs; k++) {
         if (theirs[k].peer != r->rank || theirs[k].key != link->key)
             continue;
-        SWL_TRY(join(r, ncclSuccess, link->peer, theirs[k].failed, "naming its queue pairs"));
         end->far = theirs[k].memory;
         return nic->ops->connect(nic, end->qp, &theirs[k].address);
     }
@@ -292,25 +289,42 @@ static ncclResult_t connect_link(struct swl_rdma *r, uint32_t i, const struct rd
                     link->peer, (unsigned long long)link->key, i);
 }
 
+/* All ranks are as far; `mine`: how this one is. Without memory for the answers it still takes part. */
+static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t mine,
+                          const char *doing)
+{
+    uint32_t *all = calloc(r->nranks, sizeof(*all));
+    const uint32_t code = all || mine != ncclSuccess ? (uint32_t)mine : ncclSystemError;
+    const ncclResult_t exchanged = c->allgather(c->context, &code, all, sizeof(code));
+
+    if (mine == ncclSuccess)
+        mine = exchanged;
+    if (all == NULL && mine == ncclSuccess)
+        mine = swl_fail(ncclSystemError, "rank %u rdma: no memory", r->rank);
+    for (uint32_t i = 0; all && exchanged == ncclSuccess && i < r->nranks; i++)
+        mine = join(r, mine, i, all[i], doing);
+    free(all);
+    return mine;
+}
+
 /* Second exchange: offers of all ranks, as many each as the rank with most links has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
                                 const struct rdma_hello *hellos, uint32_t most)
 {
     size_t each = most * sizeof(struct rdma_offer);
     struct rdma_offer *all = calloc((size_t)r->nranks + 1, each);
-    struct rdma_offer *mine;
+    struct rdma_offer *mine = all ? all + (size_t)r->nranks * most : NULL;
     ncclResult_t rc;
 
-    if (all == NULL)
-        return swl_fail(ncclSystemError, "rank %u rdma: no memory for %zu bytes of addresses",
-                        r->rank, (r->nranks + 1) * each);
-    mine = all + (size_t)r->nranks * most;
-    rc = make_offers(r, c, mine);
-    /* a failure of our own travels in the offers; a failed exchange ends it for all */
+    if (mine)
+        rc = make_offers(r, c, mine);
+    else
+        rc = swl_fail(ncclSystemError, "rank %u rdma: no memory for %zu bytes of addresses",
+                      r->rank, (r->nranks + 1) * each);
+    /* before the offers: whoever finds none at its peer would say that it failed itself */
+    rc = agree(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
-    else
-        (void)c->allgather(c->context, mine, all, each);
     for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++)
         rc = connect_link(r, i, all + (size_t)r->links[i].peer * most,
                           hellos[r->links[i].peer].nlinks);
@@ -380,21 +394,12 @@ static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_co
     return rc;
 }
 
-/* Last exchange: nobody posts before everybody is connected. */
-static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t rc)
+/* Of a rank that cannot take part: it tells the others in the first exchange. */
+static ncclResult_t stay_out(const struct swl_rdma_config *c, ncclResult_t rc)
 {
-    uint32_t mine = (uint32_t)rc;
-    uint32_t *all = calloc(r->nranks, sizeof(*all));
-    ncclResult_t exchanged;
+    const struct rdma_hello mine = {(uint32_t)rc, 0};
 
-    if (all == NULL)
-        return swl_fail(ncclSystemError, "rank %u rdma: no memory", r->rank);
-    exchanged = c->allgather(c->context, &mine, all, sizeof(mine));
-    if (exchanged != ncclSuccess && rc == ncclSuccess)
-        rc = exchanged;
-    for (uint32_t i = 0; exchanged == ncclSuccess && i < r->nranks; i++)
-        rc = join(r, rc, i, all[i], "connecting its queue pairs");
-    free(all);
+    (void)c->allgather(c->context, &mine, NULL, sizeof(mine));
     return rc;
 }
 
@@ -405,14 +410,15 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
     uint32_t most;
 
     if (hellos == NULL)
-        return swl_fail(ncclSystemError, "rank %u rdma: no memory for %u ranks", r->rank,
-                        r->nranks);
+        return stay_out(c, swl_fail(ncclSystemError, "rank %u rdma: no memory for %u ranks",
+                                    r->rank, r->nranks));
     rc = exchange_hellos(r, c, prepare(r, c), hellos, &most);
     if (rc == ncclSuccess && most > 0) {
         rc = connect_all(r, c, hellos, most);
         if (rc == ncclSuccess && r->nlinks > 0)
             rc = build_tables(r, c);
-        rc = agree(r, c, rc);
+        /* nobody posts before everybody is connected */
+        rc = agree(r, c, rc, "connecting its queue pairs");
     }
     free(hellos);
     return rc;
@@ -421,8 +427,8 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config)
 {
     struct swl_rdma *r = calloc(1, sizeof(*r));
-    ncclResult_t rc;
 
+    *rdma_p = NULL;
     if (r != NULL) {
         r->links = calloc(config->nlinks + 1u, sizeof(*r->links));
         r->ends = calloc(config->nlinks + 1u, sizeof(*r->ends));
@@ -431,8 +437,8 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
         if (r)
             free(r->links);
         free(r);
-        return swl_fail(ncclSystemError, "rank %u rdma: no memory for %u links", config->rank,
-                        config->nlinks);
+        return stay_out(config, swl_fail(ncclSystemError, "rank %u rdma: no memory for %u links",
+                                         config->rank, config->nlinks));
     }
     r->rank = config->rank;
     r->nranks = config->nranks;
@@ -441,13 +447,9 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
     if (config->nlinks > 0)
         memcpy(r->links, config->links, config->nlinks * sizeof(*r->links));
     strcpy(r->name, "none");
-    rc = establish(r, config);
-    if (rc != ncclSuccess) {
-        (void)swl_rdma_destroy(r);
-        return rc;
-    }
-    swl_log(SWL_LEVEL_DEBUG, "rank %u rdma: %u links, nic %s", r->rank, r->nlinks, r->name);
     *rdma_p = r;
+    SWL_TRY(establish(r, config));
+    swl_log(SWL_LEVEL_DEBUG, "rank %u rdma: %u links, nic %s", r->rank, r->nlinks, r->name);
     return ncclSuccess;
 }
 

@@ -64,7 +64,8 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks);
 /* Blocks that every kernel of a group of several nodes needs for a NIC of this driver, by the options
  * of these names; 0: the NIC needs none. apart: the ranks are in several processes. */
 uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks, bool apart);
-/* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. */
+/* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. Also after a failure
+ * *rdma_p, unless it is NULL then, is to be destroyed: not here, as that may wait for an exchange that hangs. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
 /* Local. NULL is a no-op. No work of the group may be running. */
 ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);

@@ -14,6 +14,7 @@ struct thread_state {
     const char *function; /* current public call, a literal; NULL outside */
     int rank;
     bool failed; /* the current public call has its sentence */
+    bool quiet;  /* another rank says it */
     char sentence[768];
 };
 
@@ -51,8 +52,16 @@ ncclResult_t swl_fail(ncclResult_t code, const char *fmt, ...)
             snprintf(s->sentence, sizeof(s->sentence), "%s", text);
         s->failed = true;
     }
-    swl_log(SWL_LEVEL_WARN, "%s", text);
+    swl_log(s && s->quiet ? SWL_LEVEL_INFO : SWL_LEVEL_WARN, "%s", text);
     return code;
+}
+
+void swl_call_quiet(bool quiet)
+{
+    struct thread_state *s = state();
+
+    if (s)
+        s->quiet = quiet;
 }
 
 const char *swl_last_error(void)
@@ -69,7 +78,7 @@ void swl_call_begin(const char *function, int rank)
     if (s) {
         s->function = function;
         s->rank = rank;
-        s->failed = false;
+        s->failed = s->quiet = false;
     }
 }
 

@@ -10,6 +10,8 @@
 
 #include <nccl.h>
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,6 +29,9 @@ const char *swl_last_error(void);
 void swl_call_begin(const char *function, int rank);
 void swl_call_rank(int rank);
 void swl_call_end(void);
+
+/* Sentences from here on are logged at INFO: another rank of this process says them, or their cause. */
+void swl_call_quiet(bool quiet);
 
 /* Function and rank of the current public call, NULL and -1 outside. */
 const char *swl_call_function(void);
@@ -63,7 +68,8 @@ ncclResult_t swl_nccl_code(ncclResult_t rc);
         }                                                                                          \
     } while (0)
 
-/* An expression: the result code of a swl_gpu_… or CUDA call. */
+/* An expression: the result code of a swl_gpu_… or CUDA call. A code that is at hand already goes to
+ * swl_cuda_result with words of its own. */
 #define SWL_CUDA(call) swl_cuda_result((call), #call)
 
 #ifdef __cplusplus

@@ -10,6 +10,19 @@ if(TARGET nccl_ep)
         endif()
     endforeach()
 endif()
+# Calls that fail on purpose: the program is before the runtime and NCCL, and wraps the tables of NICs.
+if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
+    swl_test(group_broken_test SOURCES group_broken_test.cc failing_calls.cc
+             LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300)
+    # what a rank leaves in a communicator whose calls fail is given up, by intent
+    swl_test(group_dead_test SOURCES group_dead_test.cc failing_calls.cc
+             LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300
+             ENV ASAN_OPTIONS=detect_leaks=0)
+    foreach(test broken dead)
+        target_link_options(group_${test}_test PRIVATE
+                            -Wl,--wrap=swl_soft_ops,--wrap=swl_tcp_ops)
+    endforeach()
+endif()
 if(SWL_PLACE STREQUAL cuda AND TARGET nccl_ep)
     swl_test(group_destroy_nccl_test SOURCES group_destroy_test.cc LIBS swl_support nccl_ep
              LABELS gpu TIMEOUT 120)

@@ -173,8 +173,8 @@ void rank_main(void *arg)
         for (uint32_t i = 0; i < c.nlinks; i++)
             out.keys.insert(swl_rdma_view(rdma)->remotes[i].payload_lkey);
         EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
-        out.destroyed = swl_rdma_destroy(rdma);
     }
+    out.destroyed = swl_rdma_destroy(rdma);
     EXPECT_EQ(swl_gpu_free(c.tables), cudaSuccess);
     EXPECT_EQ(swl_gpu_free(window), cudaSuccess);
 }

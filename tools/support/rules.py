@@ -14,6 +14,8 @@ MAX_LINES = 600
 PLANS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # What kernels must reach through device.h only.
 RAW = re.compile(r"\b(printf|__trap|__threadfence\w*|asm|atomic[A-Z]\w+|__sync\w+|__shfl\w+)\s*\(")
+# The text of the call is part of the sentence: of a variable it says nothing.
+NO_CALL = re.compile(r"\bSWL_(CUDA|NCCL)\((\w+)\)")
 
 
 def problems_of(path, text):
@@ -22,6 +24,9 @@ def problems_of(path, text):
         yield f"{lines} lines, {MAX_LINES} is the end"
     if PLANS.search(text):
         yield "a plan in the code; plans live in issues"
+    for match in NO_CALL.finditer(text):
+        if match.group(2) not in ("call", "cudaSuccess"):
+            yield f"{match.group(0)} names a variable, not what failed"
     if path.endswith(".cuh") and "#pragma once" not in text:
         yield "no #pragma once"
     if path.startswith(("kernels/", "transport/")) and path.endswith((".cu", ".cuh")):
