@@ -33,6 +33,12 @@ add_test(NAME headers_alone
                  "$<$<BOOL:${SWL_NVCC}>:${SWL_NVCC}>")
 set_tests_properties(abi_check include_rules headers_alone PROPERTIES LABELS unit TIMEOUT 300)
 
+# What the cuda place is built for; once, wherever there is an nvcc.
+if(SWL_NVCC AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
+    add_test(NAME targets_test COMMAND "${CMAKE_CURRENT_LIST_DIR}/targets_test.sh" "${SWL_NVCC}")
+    set_tests_properties(targets_test PROPERTIES TIMEOUT 600 LABELS unit)
+endif()
+
 # Sanitizers want their runtime in the program, which a plain compiler does not put there.
 if(TARGET nccl_ep AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
     add_test(NAME install_test COMMAND "${CMAKE_CURRENT_LIST_DIR}/install_test.sh"

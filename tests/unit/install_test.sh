@@ -33,3 +33,14 @@ export PKG_CONFIG_PATH=$lib/pkgconfig
     -lpthread -lm -o exchange
 readelf -d exchange | grep -q 'NEEDED.*libnccl_ep\.so\.0' || fail "the example needs another library"
 LD_LIBRARY_PATH=$lib ./exchange
+
+# D-3: the static library alone, with the options for it and nothing else.
+mkdir "$work/static"
+cp -r "$lib"/. "$work/static"
+rm "$work"/static/libnccl_ep.so*
+# shellcheck disable=SC2046
+"$compiler" -std=c11 -Wall -Wextra -Werror exchange.c \
+    $(pkg-config --static --cflags --libs swimlane | sed "s|-L[^ ]*/lib[^ ]*|-L$work/static|") \
+    -o exchange_static
+! readelf -d exchange_static | grep 'NEEDED.*libnccl_ep' || fail "the shared library was linked"
+LD_LIBRARY_PATH=$work/static ./exchange_static
