@@ -84,7 +84,7 @@ static ncclResult_t group_query(struct ncclEpGroup *group, int key, uint64_t *va
 
     SWL_ARG(group, "ep_group is NULL");
     SWL_ARG(value, "value is NULL");
-    SWL_ARG(key >= SWIMLANE_QUERY_DEVICE_BYTES && key <= SWIMLANE_QUERY_NIC_SMS,
+    SWL_ARG(key >= SWIMLANE_QUERY_DEVICE_BYTES && key <= SWIMLANE_QUERY_RING_SLOTS,
             "key is %d, not one of SWIMLANE_QUERY_...", key);
     SWL_TRY(swl_scope_enter(&scope, group));
     return swl_scope_leave(&scope, swl_group_query(group, key, value));

@@ -127,6 +127,12 @@ ncclResult_t swl_group_query(struct ncclEpGroup *group, int key, uint64_t *value
     case SWIMLANE_QUERY_NIC_SMS:
         *value_p = group->plan.nic_blocks;
         return ncclSuccess;
+    case SWIMLANE_QUERY_RINGS:
+        *value_p = group->topology.nnodes > 1 ? group->plan.shape.nrings : 0;
+        return ncclSuccess;
+    case SWIMLANE_QUERY_RING_SLOTS:
+        *value_p = group->topology.nnodes > 1 ? group->plan.shape.ring_slots : 0;
+        return ncclSuccess;
     case SWIMLANE_QUERY_TIMEOUT_NS:
         *value_p = group->timeout_ns;
         return ncclSuccess;

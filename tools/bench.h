@@ -136,8 +136,18 @@ struct bench_slot {
 struct bench_traffic {
     double network_dispatch, network_combine; /* on the wire, the larger of sent and received */
     double nvlink;                            /* rows stored by another GPU of the node */
+    double shared_gpu;                        /* rows stored by another rank of the same GPU */
     double logical;                           /* rows received */
-    double dropped;                           /* rows beyond the budget, all ranks */
+    double ring_slots;                        /* slots of the fullest ring between nodes */
+};
+
+/* What a step's traffic is counted from. */
+struct bench_work {
+    const struct bench_options *o;
+    const struct swl_oracle *oracle;
+    const struct swl_oracle_source *sources; /* [nranks], ids of 8 bytes */
+    const int *gpu_of;                       /* [nranks], equal: the same GPU */
+    size_t nrings;                           /* of a source toward a node */
 };
 
 struct bench_rank {
@@ -168,8 +178,7 @@ void bench_slots_destroy(struct bench_rank *r);
 bool bench_slot_prepare(struct bench_rank *r, struct bench_slot *slot, int step);
 void bench_payload(const struct bench_options *o, int step, int src, int token, void *row);
 void bench_result(const struct bench_options *o, int step, int dst, int64_t row, void *out);
-struct bench_traffic bench_traffic_of(const struct bench_options *o,
-                                      const struct swl_oracle *oracle);
+struct bench_traffic bench_traffic_of(const struct bench_work *work);
 
 /* Rows of BENCH_ROWS that are read back: those in use and some behind them. */
 int64_t bench_rows_checked(const struct bench_options *o, const struct bench_slot *slot, int rank);
@@ -183,6 +192,9 @@ void bench_complain(struct bench_rank *r, const char *format, ...)
 /* After the ranks have ended: how many said the same. */
 void bench_complaints_end(void);
 
+/* Nodes and ranks of each where neither options nor a launcher say: on one GPU two nodes of two ranks,
+ * since a single rank moves nothing, else a node of a rank for each GPU. */
+void bench_default_nodes(int ngpus, int *nnodes_p, int *ranks_per_node_p);
 /* Place and nodes of the ranks, from options and launcher; false after a complaint. */
 bool bench_place_nodes(struct bench_options *o);
 /* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv. False
@@ -202,13 +214,15 @@ enum bench_operation { BENCH_UPDATE, BENCH_DISPATCH, BENCH_COMBINE, BENCH_NOPERA
 /* What one rank measured in one step. */
 struct bench_sample {
     double device_us[BENCH_NOPERATIONS]; /* between stream events; emulator: virtual time */
-    double host_us[BENCH_NOPERATIONS];   /* wall clock */
+    double call_us[BENCH_NOPERATIONS];   /* wall clock of the library's call alone */
+    double wall_us[BENCH_NOPERATIONS];   /* with the barrier, and what was enqueued before it */
 };
 
 struct bench_summary {
     int complaints; /* of all ranks */
     uint64_t device_bytes, window_bytes, nsms, nic_sms, dropped;
-    int ngpus; /* different ones */
+    uint64_t nrings, ring_slots; /* of a rank toward a node, and of one of them */
+    int ngpus;                   /* different ones */
     struct bench_traffic traffic;
     double wall_s;
 };

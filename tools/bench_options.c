@@ -298,8 +298,8 @@ static bool take_no_verify(struct bench_options *o, const char *text, size_t off
 
 /* clang-format off */
 static const struct row rows[] = {
-    {"nodes", "N", "nodes, 1 to 64, 1024 ranks in all (2; on GPUs 1, or as the launcher says)", take_count, AT(nnodes)},
-    {"ranks-per-node", "N", "ranks of a node (4; on GPUs one a GPU, or as the launcher says)", take_count, AT(ranks_per_node)},
+    {"nodes", "N", "nodes, 1 to 64, 1024 ranks in all (2; on several GPUs 1, or as the launcher says)", take_count, AT(nnodes)},
+    {"ranks-per-node", "N", "ranks of a node (4; on one GPU 2, on several one a GPU, or as the launcher says)", take_count, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes, instead of the two above", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
     {"place", "PLACE", "fibers (emulator, repeatable), threads, processes (emulated: one a node), or (not emulated) launched (by mpirun, srun, torchrun)", take_place, 0},

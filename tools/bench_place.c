@@ -10,6 +10,12 @@
 
 /* ---- nodes ---- */
 
+void bench_default_nodes(int ngpus, int *nnodes_p, int *ranks_per_node_p)
+{
+    *nnodes_p = ngpus == 1 ? 2 : 1;
+    *ranks_per_node_p = ngpus == 1 ? 2 : ngpus;
+}
+
 /* What the options leave open. Launched ranks of a machine are a node. */
 static void fill_sizes(struct bench_options *o, const struct swl_launch *launch)
 {
@@ -25,6 +31,12 @@ static void fill_sizes(struct bench_options *o, const struct swl_launch *launch)
     if (o->nsizes > 0) {
         o->nnodes = o->nsizes;
         return;
+    }
+    if (!SWL_EMULATED && o->place != BENCH_LAUNCHED) {
+        if (o->ranks_per_gpu > 0)
+            total *= o->ranks_per_gpu;
+        else if (o->nnodes == 0 && o->ranks_per_node == 0)
+            bench_default_nodes(total, &o->nnodes, &o->ranks_per_node);
     }
     if (o->nnodes == 0)
         o->nnodes = nodes > 0 ? nodes : 1;

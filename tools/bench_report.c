@@ -1,7 +1,7 @@
 /* bench_report.c: the table a person reads, and the same as JSON.
  *
  * Time of an operation in a step = the slowest rank; bandwidths = bytes of the busiest rank over
- * the median time. */
+ * the median time. The columns are explained in docs/tuning.md. */
 #include "tools/bench.h"
 
 #include "tools/support/comm.h"
@@ -20,9 +20,11 @@ static const char *const operation_names[] = {"update", "dispatch", "combine"};
 static const char *const type_names[] = {"bf16", "fp16", "fp32"};
 
 struct figures {
-    double min, median, max;         /* us */
-    double host_ms;                  /* median wall clock */
-    double network, nvlink, logical; /* bytes */
+    double min, median, max; /* us */
+    double call_us;          /* median wall clock of a call, all ranks */
+    double wall_ms;          /* median wall clock with all around it, slowest rank */
+    double network, nvlink, shared_gpu, logical; /* bytes */
+    double ring_rounds;
 };
 
 static int compare(const void *a, const void *b)
@@ -32,51 +34,69 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Slowest rank of each step, sorted; host: wall clock. */
-static bool times_of(const struct bench_options *o, const struct bench_sample *samples,
-                     enum bench_operation operation, bool host, double *times)
+static double slowest(const struct bench_options *o, const struct bench_sample *samples, int step,
+                      enum bench_operation operation, bool wall)
 {
-    int n = 0;
+    double us = 0;
 
-    for (int i = 0; i < o->iterations; i++) {
-        times[n] = 0;
-        for (int r = 0; r < o->size.nranks; r++) {
-            const struct bench_sample *s = &samples[r * o->iterations + i];
-            const double us = host ? s->host_us[operation] : s->device_us[operation];
+    for (int r = 0; r < o->size.nranks; r++) {
+        const struct bench_sample *s = &samples[r * o->iterations + step];
+        const double this = wall ? s->wall_us[operation] : s->device_us[operation];
 
-            if (us > times[n])
-                times[n] = us;
-        }
-        n++;
+        us = this > us ? this : us;
     }
+    return us;
+}
+
+/* Sorts them; 0 for none, as for steps that do without this operation. */
+static double median_of(double *times, int n)
+{
     qsort(times, (size_t)n, sizeof *times, compare);
-    return times[n - 1] > 0;
+    return n ? times[n / 2] : 0;
+}
+
+/* times: room for all samples. */
+static void times_of(const struct bench_options *o, const struct bench_sample *samples,
+                     enum bench_operation operation, double *times, struct figures *f)
+{
+    const int n = o->iterations;
+    int ncalls = 0;
+
+    for (int i = 0; i < n * o->size.nranks; i++)
+        if (samples[i].call_us[operation] > 0)
+            times[ncalls++] = samples[i].call_us[operation];
+    f->call_us = median_of(times, ncalls);
+    for (int i = 0; i < n; i++)
+        times[i] = slowest(o, samples, i, operation, true);
+    f->wall_ms = median_of(times, n) / 1e3;
+    for (int i = 0; i < n; i++)
+        times[i] = slowest(o, samples, i, operation, false);
+    f->median = median_of(times, n);
+    f->min = times[0];
+    f->max = times[n - 1];
 }
 
 static bool figures_of(const struct bench_options *o, const struct bench_sample *samples,
                        const struct bench_summary *summary, enum bench_operation operation,
                        struct figures *f)
 {
-    double *times = calloc((size_t)o->iterations, sizeof *times);
+    double *times = calloc((size_t)o->iterations * (size_t)o->size.nranks, sizeof *times);
     const struct bench_traffic *t = &summary->traffic;
 
     *f = (struct figures){0};
     if (!times)
         return false;
-    bool ok = times_of(o, samples, operation, false, times);
-
-    f->min = times[0];
-    f->median = times[o->iterations / 2];
-    f->max = times[o->iterations - 1];
-    times_of(o, samples, operation, true, times);
-    f->host_ms = times[o->iterations / 2] / 1e3;
+    times_of(o, samples, operation, times, f);
     if (operation != BENCH_UPDATE) {
         f->network = operation == BENCH_DISPATCH ? t->network_dispatch : t->network_combine;
         f->nvlink = t->nvlink;
+        f->shared_gpu = t->shared_gpu;
         f->logical = t->logical;
+        if (summary->ring_slots)
+            f->ring_rounds = t->ring_slots / (double)summary->ring_slots;
     }
     free(times);
-    return ok;
+    return f->max > 0;
 }
 
 static double gbs(double bytes, double us)
@@ -116,25 +136,79 @@ static void cell_rate(struct swl_table *table, int column, double bytes, double 
         swl_table_text(table, column, "-");
 }
 
-static void table_row(struct swl_table *table, const struct bench_options *o, const char *name,
+static void cell_of_link(struct swl_table *table, int column, const struct bench_options *o,
+                         const struct figures *f)
+{
+    double gbs_of_link = 0, bytes = f->network;
+
+    if (o->link_gbps > 0 && f->network > 0)
+        gbs_of_link = o->link_gbps / 8;
+    else if (f->network <= 0 && f->nvlink > 0) {
+        gbs_of_link = o->node_link.copy_gbs;
+        bytes = f->nvlink;
+    }
+    if (gbs_of_link > 0)
+        swl_table_text(table, column, "%.0f %%", 100 * gbs(bytes, f->median) / gbs_of_link);
+    else
+        swl_table_text(table, column, "-");
+}
+
+/* NVLink joins GPUs, so that one GPU has none; what its ranks store for each other stays in its memory. */
+static bool has_nvlink(const struct bench_summary *summary)
+{
+    return summary->ngpus > 1;
+}
+
+static bool has_shared(const struct bench_options *o, const struct bench_summary *summary)
+{
+    return summary->ngpus < o->size.nranks;
+}
+
+static void table_headings(struct swl_table *table, const struct bench_options *o,
+                           const struct bench_summary *summary)
+{
+    static const char *const times[] = {"operation", "min us", "median us", "max us", "call us"};
+    const char *const sizes[] = {"network GB/s",
+                                 has_nvlink(summary) ? "NVLink GB/s" : NULL,
+                                 has_shared(o, summary) ? "in GPU GB/s" : NULL,
+                                 "logical GB/s",
+                                 "of link",
+                                 "ring rounds",
+                                 "wall ms"};
+    int column = 0;
+
+    swl_table_row(table);
+    for (size_t c = 0; c < sizeof times / sizeof *times; c++)
+        swl_table_text(table, column++, "%s", times[c]);
+    for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++)
+        if (sizes[c])
+            swl_table_text(table, column++, "%s", sizes[c]);
+}
+
+static void table_row(struct swl_table *table, const struct bench_options *o,
+                      const struct bench_summary *summary, const char *name,
                       const struct figures *f)
 {
+    int column = 5;
+
     swl_table_row(table);
     swl_table_text(table, 0, "%s", name);
     swl_table_text(table, 1, "%.1f", f->min);
     swl_table_text(table, 2, "%.1f", f->median);
     swl_table_text(table, 3, "%.1f", f->max);
-    cell_rate(table, 4, f->network, f->median);
-    cell_rate(table, 5, f->nvlink, f->median);
-    cell_rate(table, 6, f->logical, f->median);
-    if (o->link_gbps > 0 && f->network > 0)
-        swl_table_text(table, 7, "%.0f %%", 100 * gbs(f->network, f->median) / (o->link_gbps / 8));
-    else if (o->node_link.copy_gbs > 0 && f->network <= 0 && f->nvlink > 0)
-        swl_table_text(table, 7, "%.0f %%",
-                       100 * gbs(f->nvlink, f->median) / o->node_link.copy_gbs);
+    swl_table_text(table, 4, "%.1f", f->call_us);
+    cell_rate(table, column++, f->network, f->median);
+    if (has_nvlink(summary))
+        cell_rate(table, column++, f->nvlink, f->median);
+    if (has_shared(o, summary))
+        cell_rate(table, column++, f->shared_gpu, f->median);
+    cell_rate(table, column++, f->logical, f->median);
+    cell_of_link(table, column++, o, f);
+    if (f->ring_rounds > 0)
+        swl_table_text(table, column++, "%.2f", f->ring_rounds);
     else
-        swl_table_text(table, 7, "-");
-    swl_table_text(table, 8, "%.1f", f->host_ms);
+        swl_table_text(table, column++, "-");
+    swl_table_text(table, column, "%.1f", f->wall_ms);
 }
 
 #if SWL_EMULATED
@@ -144,39 +218,37 @@ static void print_clock(const struct bench_options *o)
         printf("\n  us and GB/s: the emulator's clock in real time, which models nothing;\n"
                "  use --place fibers for modelled times\n");
     else
-        printf(
-            "\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
-            "  of all warps, NVLink takes no time); host ms: wall clock of the emulation and its "
-            "barrier\n",
-            o->link ? o->link : "without a link model");
+        printf("\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
+               "  of all warps, NVLink takes no time); call us, wall ms: clock of the emulation\n",
+               o->link ? o->link : "without a link model");
 }
 #endif
 
 static void print_table(const struct bench_options *o, const struct figures *figures,
                         const struct bench_summary *summary)
 {
-    static const char *const headings[] = {"operation",    "min us",       "median us",
-                                           "max us",       "network GB/s", "NVLink GB/s",
-                                           "logical GB/s", "of link",      "host ms"};
     struct swl_table *table = calloc(1, sizeof *table);
 
     if (!table)
         return;
-    swl_table_row(table);
-    for (int c = 0; c < (int)(sizeof headings / sizeof *headings); c++)
-        swl_table_text(table, c, "%s", headings[c]);
+    table_headings(table, o, summary);
     for (int i = 0; i < BENCH_NOPERATIONS; i++)
         if (figures[i].max > 0)
-            table_row(table, o, operation_names[i], &figures[i]);
+            table_row(table, o, summary, operation_names[i], &figures[i]);
     putchar('\n');
     swl_table_print(table, stdout);
     free(table);
 #if SWL_EMULATED
     print_clock(o);
 #endif
+    if (o->size.nranks == 1)
+        puts("  one rank: no row leaves it");
     printf("  %" PRIu64 " SMs, ", summary->nsms);
     if (summary->nic_sms)
         printf("beside them %" PRIu64 " NIC blocks, ", summary->nic_sms);
+    if (summary->nrings)
+        printf("%" PRIu64 " ring%s of %" PRIu64 " slots to a node, ", summary->nrings,
+               summary->nrings == 1 ? "" : "s", summary->ring_slots);
     printf("%.1f MB of device memory per rank, %.1f MB of it reachable by peers\n",
            (double)summary->device_bytes / 1e6, (double)summary->window_bytes / 1e6);
     if (summary->dropped)
@@ -250,10 +322,13 @@ static void json_operation(struct swl_json *json, const char *name, const struct
     swl_json_number(json, "min_us", f->min);
     swl_json_number(json, "median_us", f->median);
     swl_json_number(json, "max_us", f->max);
-    swl_json_number(json, "host_ms", f->host_ms);
+    swl_json_number(json, "call_us", f->call_us);
+    swl_json_number(json, "wall_ms", f->wall_ms);
     swl_json_number(json, "network_bytes", f->network);
     swl_json_number(json, "nvlink_bytes", f->nvlink);
+    swl_json_number(json, "shared_gpu_bytes", f->shared_gpu);
     swl_json_number(json, "logical_bytes", f->logical);
+    swl_json_number(json, "ring_rounds", f->ring_rounds);
     swl_json_close(json, '}');
 }
 
@@ -286,6 +361,8 @@ static bool write_json(const struct bench_options *o, const struct figures *figu
     swl_json_integer(&json, "differences", summary->complaints);
     swl_json_integer(&json, "sms", (int64_t)summary->nsms);
     swl_json_integer(&json, "nic_sms", (int64_t)summary->nic_sms);
+    swl_json_integer(&json, "rings", (int64_t)summary->nrings);
+    swl_json_integer(&json, "ring_slots", (int64_t)summary->ring_slots);
     swl_json_integer(&json, "device_bytes", (int64_t)summary->device_bytes);
     swl_json_integer(&json, "window_bytes", (int64_t)summary->window_bytes);
     swl_json_integer(&json, "rows_dropped", (int64_t)summary->dropped);

@@ -320,7 +320,10 @@ static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_opera
         ok = gate_close(r) && barrier(r) && cudaEventRecord(r->begin, r->stream) == cudaSuccess;
     if (ok) {
         hold_back(r, slot->step, (int)operation);
+        const double begin = host_now_us();
+
         called = calls[operation](r, slot) == ncclSuccess;
+        sample->call_us[operation] = host_now_us() - begin;
         if (!called)
             bench_complain(r, "step %d: %s", slot->step, swimlaneLastError());
     }
@@ -330,7 +333,7 @@ static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_opera
     gate_open(r);
     if (!ok || !waited(r) || !elapsed_us(r, &sample->device_us[operation]))
         return false;
-    sample->host_us[operation] = host_now_us() - wall;
+    sample->wall_us[operation] = host_now_us() - wall;
     return true;
 }
 
@@ -441,59 +444,85 @@ static bool gather(struct bench_rank *r, const void *mine, void *all, size_t byt
     return ok;
 }
 
+enum { NQUERIES = 7 };
+
 struct bench_closing {
     int64_t complaints;
-    uint64_t queries[5];
+    uint64_t queries[NQUERIES];
     uint8_t uuid[16];
 };
 
-static int count_gpus(const struct bench_closing *closings, size_t nranks)
+/* Number of different GPUs; gpu_of: the first rank of the same. */
+static int find_gpus(const struct bench_closing *closings, int nranks, int *gpu_of)
 {
     int n = 0;
 
-    for (size_t r = 0; r < nranks; r++) {
-        size_t first = 0;
+    for (int r = 0; r < nranks; r++) {
+        int first = 0;
 
         while (memcmp(closings[first].uuid, closings[r].uuid, sizeof closings[r].uuid) != 0)
             first++;
+        gpu_of[r] = first;
         n += first == r;
     }
     return n;
 }
 
-static bool close_run(struct bench_rank *r, const struct bench_sample *mine, double wall_s)
+/* What this rank tells all others. */
+static struct bench_closing closing_of(struct bench_rank *r)
 {
-    static const int keys[] = {SWIMLANE_QUERY_DEVICE_BYTES, SWIMLANE_QUERY_WINDOW_BYTES,
-                               SWIMLANE_QUERY_SMS, SWIMLANE_QUERY_ROWS_DROPPED,
-                               SWIMLANE_QUERY_NIC_SMS};
-    const size_t nranks = (size_t)r->o->size.nranks, nsamples = (size_t)r->o->iterations;
+    static const int keys[NQUERIES] = {SWIMLANE_QUERY_DEVICE_BYTES, SWIMLANE_QUERY_WINDOW_BYTES,
+                                       SWIMLANE_QUERY_SMS,          SWIMLANE_QUERY_ROWS_DROPPED,
+                                       SWIMLANE_QUERY_NIC_SMS,      SWIMLANE_QUERY_RINGS,
+                                       SWIMLANE_QUERY_RING_SLOTS};
     struct bench_closing closing = {.complaints = r->complaints};
-    struct bench_closing *closings = calloc(nranks, sizeof *closings);
-    struct bench_sample *samples = calloc(nranks * nsamples, sizeof *samples);
-    struct bench_summary summary = {.wall_s = wall_s};
     struct swl_gpu_info gpu = {0};
     int device = 0;
 
     if (swl_gpu_current(&device) == cudaSuccess && swl_gpu_info(device, &gpu) == cudaSuccess)
         memcpy(closing.uuid, gpu.uuid, sizeof closing.uuid);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < NQUERIES; i++)
         swimlaneGroupQuery(r->group, keys[i], &closing.queries[i]);
+    return closing;
+}
+
+static void sum_up(const struct bench_rank *r, const struct bench_closing *closings,
+                   struct bench_summary *summary)
+{
+    const struct bench_slot *last = &r->slots[r->nslots - 1];
+    const uint64_t *queries = closings[r->rank].queries;
+    int gpu_of[BENCH_MAX_RANKS];
+
+    for (int i = 0; i < r->o->size.nranks; i++) {
+        summary->complaints += (int)closings[i].complaints;
+        summary->dropped += closings[i].queries[3];
+    }
+    summary->ngpus = find_gpus(closings, r->o->size.nranks, gpu_of);
+    summary->device_bytes = queries[0];
+    summary->window_bytes = queries[1];
+    summary->nsms = queries[2];
+    summary->nic_sms = queries[4];
+    summary->nrings = queries[5];
+    summary->ring_slots = queries[6];
+    if (r->rank == 0)
+        summary->traffic = bench_traffic_of(&(struct bench_work){
+            r->o, last->oracle, last->sources, gpu_of, summary->nrings ? summary->nrings : 1});
+}
+
+static bool close_run(struct bench_rank *r, const struct bench_sample *mine, double wall_s)
+{
+    const size_t nranks = (size_t)r->o->size.nranks, nsamples = (size_t)r->o->iterations;
+    const struct bench_closing closing = closing_of(r);
+    struct bench_closing *closings = calloc(nranks, sizeof *closings);
+    struct bench_sample *samples = calloc(nranks * nsamples, sizeof *samples);
+    struct bench_summary summary = {.wall_s = wall_s};
     bool ok = closings && samples && gather(r, &closing, closings, sizeof closing) &&
               gather(r, mine, samples, nsamples * sizeof *samples);
 
-    for (size_t i = 0; ok && i < nranks; i++) {
-        summary.complaints += (int)closings[i].complaints;
-        summary.dropped += closings[i].queries[3];
-    }
-    summary.ngpus = ok ? count_gpus(closings, nranks) : 0;
-    summary.device_bytes = closing.queries[0];
-    summary.window_bytes = closing.queries[1];
-    summary.nsms = closing.queries[2];
-    summary.nic_sms = closing.queries[4];
-    if (ok && r->rank == 0) {
-        summary.traffic = bench_traffic_of(r->o, r->slots[r->nslots - 1].oracle);
+    if (ok)
+        sum_up(r, closings, &summary);
+    if (ok && r->rank == 0)
         ok = bench_report(r->o, samples, &summary);
-    }
     free(closings);
     free(samples);
     return ok && summary.complaints == 0;

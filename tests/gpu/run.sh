@@ -235,7 +235,7 @@ for operation in ("dispatch", "combine", "update"):
     cells.append("%-18s" % ("%5.0f (%.0f-%.0f)" % (o["median_us"], o["min_us"], o["max_us"])))
 for operation in ("dispatch", "combine"):
     o = run["operations"][operation]
-    moved = o["network_bytes"] or o["nvlink_bytes"]
+    moved = o["network_bytes"] or o["nvlink_bytes"] or o["shared_gpu_bytes"]
     cells.append("%-14.0f" % (moved / o["median_us"] / 1e3 if o["median_us"] else 0))
 print(" ".join(cells))
 EOF

@@ -2,9 +2,45 @@
 #include "tests/sim/ep_bench.h"
 
 #include <cstdlib>
+#include <fstream>
+#include <unistd.h>
 
 namespace
 {
+
+// Table and JSON file of a run that passes.
+struct Results {
+    std::string table, json;
+
+    explicit Results(const std::string &line)
+    {
+        const std::string path =
+            testing::TempDir() + "swl-bench-" + std::to_string(getpid()) + ".json";
+
+        testing::internal::CaptureStdout();
+        const bool ok = ep_bench(line + " --json " + path, false);
+
+        table = testing::internal::GetCapturedStdout();
+        EXPECT_TRUE(ok) << "repeat with: swimlane-bench " << line << "\n" << table;
+        std::ifstream in(path);
+
+        json.assign(std::istreambuf_iterator<char>(in), {});
+        unlink(path.c_str());
+    }
+    // The first number of this name behind the one of `section`.
+    double number(const std::string &section, const std::string &name) const
+    {
+        const std::string key = "\"" + name + "\":";
+        const size_t at = json.find(key, json.find("\"" + section + "\":"));
+
+        EXPECT_NE(at, std::string::npos) << section << " " << name << "\n" << json;
+        return at == std::string::npos ? -1 : std::stod(json.substr(at + key.size()));
+    }
+    bool says(const char *words) const
+    {
+        return table.find(words) != std::string::npos;
+    }
+};
 
 // Words of the log of a run that must fail.
 std::string failed_run(const char *faults, const std::string &line)
@@ -107,6 +143,80 @@ TEST(Bench, ReportSaysWhetherItsTimesAreModelled)
         EXPECT_EQ(report.find("modelled (virtual time") != std::string::npos, modelled) << report;
         EXPECT_EQ(report.find("models nothing") == std::string::npos, modelled) << report;
     }
+}
+
+// A single rank moves nothing.
+TEST(Bench, D_B5OneGpuIsTwoNodesOfTwoRanks)
+{
+    int nodes = 0, ranks = 0;
+
+    bench_default_nodes(1, &nodes, &ranks);
+    EXPECT_EQ(nodes, 2);
+    EXPECT_EQ(ranks, 2);
+    bench_default_nodes(8, &nodes, &ranks);
+    EXPECT_EQ(nodes, 1);
+    EXPECT_EQ(ranks, 8);
+    const Results one("--nodes 1 --ranks-per-node 1 --tokens 2 --hidden 8 --sms 2 --iterations 1");
+
+    EXPECT_TRUE(one.says("one rank: no row leaves it")) << one.table;
+}
+
+TEST(Bench, D_B5TrafficInsideOneGpuIsNoNvlink)
+{
+    const std::string shape = "--nodes 1 --ranks-per-node 4 --tokens 16 --hidden 64 --topk 4 "
+                              "--experts 8 --sms 2 --iterations 1 ";
+    const Results apart(shape), shared(shape + "--ranks-per-gpu 4"),
+        pairs(shape + "--ranks-per-gpu 2");
+
+    EXPECT_TRUE(apart.says("NVLink GB/s") && !apart.says("in GPU GB/s")) << apart.table;
+    EXPECT_TRUE(!shared.says("NVLink GB/s") && shared.says("in GPU GB/s")) << shared.table;
+    EXPECT_TRUE(pairs.says("NVLink GB/s") && pairs.says("in GPU GB/s")) << pairs.table;
+    EXPECT_GT(apart.number("dispatch", "nvlink_bytes"), 0);
+    EXPECT_EQ(apart.number("dispatch", "shared_gpu_bytes"), 0);
+    EXPECT_EQ(shared.number("dispatch", "nvlink_bytes"), 0);
+    EXPECT_EQ(shared.number("dispatch", "shared_gpu_bytes"),
+              apart.number("dispatch", "nvlink_bytes"));
+    EXPECT_GT(pairs.number("combine", "nvlink_bytes"), 0);
+    EXPECT_GT(pairs.number("combine", "shared_gpu_bytes"), 0);
+}
+
+// What a call takes of the host, apart from barrier and copies.
+TEST(Bench, D_B5CostOfTheCallsHasAColumn)
+{
+    const Results run("--nodes 2 --ranks-per-node 1 --tokens 64 --hidden 64 --sms 2");
+
+    EXPECT_TRUE(run.says("call us") && run.says("wall ms")) << run.table;
+    for (const char *operation : {"update", "dispatch", "combine"}) {
+        EXPECT_GT(run.number(operation, "call_us"), 0) << operation;
+        EXPECT_LT(run.number(operation, "call_us"), 1e3 * run.number(operation, "wall_ms"));
+    }
+}
+
+// Every token of each rank goes to the other node, to the one ring or dealt to all in turn.
+TEST(Bench, D_A4FullestRingIsCounted)
+{
+    const std::string shape = "--nodes 2 --ranks-per-node 1 --hidden 8 --topk 2 --experts 2 "
+                              "--sms 4 --iterations 1 --warmup 0 ";
+
+    for (int tokens : {1, 300, 1000}) {
+        const Results run(shape + "--tokens " + std::to_string(tokens));
+        const int rings = (int)run.number("shape", "rings");
+        const double slots = run.number("shape", "ring_slots");
+
+        ASSERT_GT(rings, 0);
+        ASSERT_GT(slots, 0);
+        for (const char *operation : {"dispatch", "combine"})
+            EXPECT_EQ(run.number(operation, "ring_rounds"), (tokens + rings - 1) / rings / slots);
+        EXPECT_EQ(run.number("update", "ring_rounds"), 0);
+        EXPECT_TRUE(run.says("ring rounds")) << run.table;
+    }
+    const Results silent(shape + "--tokens 64 --negative-fraction 1");
+
+    EXPECT_EQ(silent.number("dispatch", "ring_rounds"), 0);
+    const Results near("--nodes 1 --ranks-per-node 2 --tokens 8 --hidden 8 --sms 2 --iterations 1");
+
+    EXPECT_EQ(near.number("shape", "rings"), 0);
+    EXPECT_EQ(near.number("dispatch", "ring_rounds"), 0);
 }
 
 // The emulator has a limit; ranks beyond it share GPUs.

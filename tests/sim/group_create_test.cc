@@ -19,6 +19,8 @@ TEST(GroupCreate, BlocksOfTheSoftwareNicAreToldApart)
                 << swimlaneLastError();
             EXPECT_EQ(query(group, SWIMLANE_QUERY_SMS), 2u);
             EXPECT_EQ(query(group, SWIMLANE_QUERY_NIC_SMS), nodes.size() > 1 ? 3u : 0u);
+            EXPECT_EQ(query(group, SWIMLANE_QUERY_RINGS) > 0, nodes.size() > 1);
+            EXPECT_EQ(query(group, SWIMLANE_QUERY_RING_SLOTS) > 0, nodes.size() > 1);
             EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess) << swimlaneLastError();
         });
     unsetenv("SWIMLANE_SOFT_EXECUTOR");
