@@ -354,7 +354,8 @@ static void print_help(void)
         printf("  %-24s %s\n", left, rows[i].help);
     }
     puts("\nEnvironment: SIMT_SEED replays an emulated schedule, SWIMLANE_COMBINE_WIRE=fp32 keeps\n"
-         "partial sums between nodes exact; SWIMLANE_ROOT=host:port is where launched ranks meet;\n"
+         "partial sums between nodes exact; SWIMLANE_ROOT=host:port is where launched ranks meet,\n"
+         "as those of SWIMLANE_JOB;\n"
          "SWIMLANE_LOG=warn shows the library's own lines, which are left to the errors while none "
          "of its\n"
          "variables is set; docs/tuning.md lists the others.\n"

@@ -116,7 +116,8 @@ static void say_variable(struct info_out *out, const struct swl_option_row *row)
         text = swl_env(name);
     }
     info_open(out, row->name, '{');
-    info_text(out, "value", "%s", text && swl_option_valid(row, text) ? text : "not set");
+    info_text(out, "value", "%s",
+              text && swl_option_valid(row, text) ? swl_option_shown(row, text) : "not set");
     if (text && !swl_option_valid(row, text))
         info_text(out, "malformed", "%s %.400s", name, text);
     info_text(out, "source", "%s", text && swl_option_valid(row, text) ? name : "built-in");

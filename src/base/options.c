@@ -292,6 +292,11 @@ ncclResult_t swl_options_check(const struct swl_options *options)
     return ncclSuccess;
 }
 
+const char *swl_option_shown(const struct swl_option_row *row, const char *text)
+{
+    return strstr(row->name, "SECRET") ? "(set, not shown)" : text;
+}
+
 void swl_options_list(void)
 {
     for (size_t i = 0; i < SWL_COUNT_OF(rows); i++) {
@@ -299,7 +304,7 @@ void swl_options_list(void)
         const char *fallback = rows[i].fallback ? swl_env(rows[i].fallback) : NULL;
 
         if (text)
-            swl_log(SWL_LEVEL_NONE, "env %s %s", rows[i].name, text);
+            swl_log(SWL_LEVEL_NONE, "env %s %s", rows[i].name, swl_option_shown(&rows[i], text));
         else if (fallback)
             swl_log(SWL_LEVEL_NONE, "env %s unset, %s %s", rows[i].name, rows[i].fallback,
                     fallback);

@@ -92,6 +92,9 @@ void swl_transports_text(uint32_t mask, char *text, size_t bytes);
 /* Would the value be taken? Rows that are read elsewhere take any. */
 bool swl_option_valid(const struct swl_option_row *row, const char *text);
 
+/* What of a value may be shown in lists and logs: nothing of a secret. */
+const char *swl_option_shown(const struct swl_option_row *row, const char *text);
+
 /* InvalidUsage for values that contradict each other. */
 ncclResult_t swl_options_check(const struct swl_options *options);
 

@@ -54,6 +54,12 @@ def make_machine(root, nnics, name="mlx5_%d"):
 
 
 class Info(unittest.TestCase):
+    def test_D_C4_shows_no_secret(self):
+        for words in ((), ("--json",)):
+            got = run(*words, SWIMLANE_JOB_SECRET="open sesame")
+            self.assertNotIn("sesame", got.stdout + got.stderr)
+            self.assertIn("not shown", got.stdout)
+
     def test_runs_here_and_is_quiet_on_stderr(self):
         got = run()
         self.assertEqual((got.returncode, got.stderr), (0, ""))

@@ -208,6 +208,17 @@ TEST_F(Options, ListingNamesEveryVariableOnce)
     EXPECT_NE(said.find("SWIMLANE_TRACE /tmp/x\n"), std::string::npos);
 }
 
+TEST_F(Options, D_C4NoListShowsASecret)
+{
+    setenv("SWIMLANE_JOB_SECRET", "open sesame", 1);
+    testing::internal::CaptureStderr();
+    swl_options_list();
+    const std::string said = testing::internal::GetCapturedStderr();
+    unsetenv("SWIMLANE_JOB_SECRET");
+    EXPECT_EQ(said.find("sesame"), std::string::npos);
+    EXPECT_NE(said.find("env SWIMLANE_JOB_SECRET (set, not shown)"), std::string::npos);
+}
+
 TEST_F(Options, RowsHaveNamesOfTheirOwnAndHelp)
 {
     size_t nrows;

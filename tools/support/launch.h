@@ -21,6 +21,8 @@ bool swl_why_set(struct swl_why *why, const char *format, ...)
 struct swl_launch {
     const char *by; /* "mpirun", ..; NULL: no launcher started this process */
     int rank, nranks;
+    char
+        job[256]; /* what the launcher calls it, the same on all ranks, zeros behind; "": nothing */
     int local, nlocal; /* among the ranks of this machine; -1 and 0: the launcher does not say */
 };
 

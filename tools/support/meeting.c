@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(((struct swl_launch *)0)->job) == SWL_MEETING_JOB_BYTES,
+               "a name is copied whole");
+
 static bool set_port(struct swl_meeting *at, const char *text, int above)
 {
     char *end;
@@ -18,15 +21,20 @@ static bool set_port(struct swl_meeting *at, const char *text, int above)
     return true;
 }
 
+/* host:port, [address of IPv6]:port */
 static bool choose_root(struct swl_meeting *at, const char *text, struct swl_why *why)
 {
+    const bool six = text[0] == '[';
     const char *colon = strrchr(text, ':');
-    const size_t length = colon ? (size_t)(colon - text) : 0;
+    size_t length = colon ? (size_t)(colon - text) : 0;
 
-    if (length == 0 || length >= sizeof(at->host) || !set_port(at, colon + 1, 0))
-        return swl_why_set(why, "SWIMLANE_ROOT is '%s', it must be host:port", text);
-    memcpy(at->host, text, length);
-    at->host[length] = '\0';
+    if (six && (length < 3 || text[length - 1] != ']'))
+        length = 0;
+    if (length == 0 || length >= sizeof(at->host) || (!six && memchr(text, ':', length)) ||
+        !set_port(at, colon + 1, 0))
+        return swl_why_set(why, "SWIMLANE_ROOT is '%.300s', it must be host:port or [IPv6]:port",
+                           text);
+    memcpy(at->host, six ? text + 1 : text, six ? length - 2 : length);
     return true;
 }
 
@@ -44,26 +52,49 @@ static bool choose_master(struct swl_meeting *at, const char *host, const char *
     return true;
 }
 
-/* What the launcher calls the job, else the process that started its ranks. */
+/* In the name of the file, what is no letter and no digit becomes '_'. A job without a name is called after
+ * the process that started its ranks. */
 static void choose_file(struct swl_meeting *at)
 {
-    static const char *const names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
-                                        "OMPI_MCA_ess_base_jobid"};
     const char *folder = getenv("TMPDIR");
     char job[192];
     size_t n = 0;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i]);
-
-        for (; text && *text && n + 2 < sizeof job; text++)
-            job[n++] = isalnum((unsigned char)*text) ? *text : '_';
-    }
+    for (const char *text = at->job; *text && n + 1 < sizeof job; text++)
+        job[n++] = isalnum((unsigned char)*text) ? *text : '_';
     job[n] = '\0';
     if (n == 0)
         snprintf(job, sizeof job, "parent%d", (int)getppid());
     snprintf(at->file, sizeof at->file, "%.*s/swimlane-id-%u-%s", 256,
              folder && *folder ? folder : "/tmp", (unsigned)geteuid(), job);
+}
+
+static bool set_text(char *to, size_t bytes, const char *name, struct swl_why *why)
+{
+    const char *text = getenv(name);
+    const size_t length = text ? strlen(text) : 0;
+
+    if (length >= bytes)
+        return swl_why_set(why, "%s has %zu letters, %zu are possible", name, length, bytes - 1);
+    memcpy(to, text ? text : "", length);
+    return true;
+}
+
+/* Which job this is: its name, its secret. */
+static bool choose_job(struct swl_meeting *at, struct swl_why *why)
+{
+    struct swl_launch launch;
+    struct swl_why ignored;
+
+    if (!set_text(at->secret, sizeof at->secret, "SWIMLANE_JOB_SECRET", why) ||
+        !set_text(at->job, sizeof at->job, "SWIMLANE_JOB", why))
+        return false;
+    if (!swl_launch_read(&launch, &ignored))
+        return true;
+    at->one_host = launch.nlocal == launch.nranks;
+    if (at->job[0] == '\0')
+        memcpy(at->job, launch.job, sizeof at->job);
+    return true;
 }
 
 bool swl_meeting_choose(struct swl_meeting *at, struct swl_why *why)
@@ -72,6 +103,8 @@ bool swl_meeting_choose(struct swl_meeting *at, struct swl_why *why)
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
 
     memset(at, 0, sizeof *at);
+    if (!choose_job(at, why))
+        return false;
     if (root && *root)
         return choose_root(at, root, why);
     if (host && *host && port && *port)

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,14 +55,13 @@ bool swl_meeting_write(const struct swl_meeting *at, int nranks, const char *id,
                        struct swl_why *why)
 {
     struct record record = {.nranks = nranks, .writer = (int32_t)getpid()};
-    char draft[sizeof at->file + 16];
+    char draft[sizeof at->file + 16]; /* a name that nobody can have taken before */
 
     memcpy(record.magic, magic, sizeof magic);
     memcpy(record.id, id, sizeof record.id);
     record.started = started(getpid());
-    snprintf(draft, sizeof draft, "%s.%d", at->file, (int)getpid());
-    unlink(draft);
-    const int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(draft, sizeof draft, "%s.XXXXXX", at->file);
+    const int fd = mkostemp(draft, O_CLOEXEC);
 
     if (fd < 0)
         return swl_why_set(why, "rank 0 cannot write %s: %s", draft, strerror(errno));
@@ -70,23 +70,40 @@ bool swl_meeting_write(const struct swl_meeting *at, int nranks, const char *id,
     ok = close(fd) == 0 && ok;
     ok = ok && rename(draft, at->file) == 0;
     if (!ok) {
-        swl_why_set(why, "rank 0 cannot write %s: %s", at->file, strerror(errno));
+        swl_why_set(why, "rank 0 cannot write %s: %s%s", at->file, strerror(errno),
+                    errno == EPERM || errno == EISDIR
+                        ? "; another user has taken the name: set TMPDIR or SWIMLANE_ROOT"
+                        : "");
         unlink(draft);
     }
     return ok;
 }
 
-/* Written by a process of this user that still runs. */
-static bool read_record(const char *file, struct record *record)
+/* What is wrong with a file under the name, which anybody can make in TMPDIR; NULL: nothing. */
+static const char *refusal_of(const struct stat *status)
 {
-    const int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (!S_ISREG(status->st_mode))
+        return "it is no regular file";
+    if (status->st_uid != geteuid())
+        return "it is another user's";
+    if (status->st_mode & (S_IWGRP | S_IWOTH))
+        return "others may write it";
+    return NULL;
+}
+
+/* Written by a process of this user that still runs. O_NONBLOCK: a FIFO would wait for its writer. */
+static bool read_record(const char *file, struct record *record, const char **refused_p)
+{
+    const int fd = open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
 
+    *refused_p = fd < 0 && errno == ELOOP ? "it is a link" : NULL;
     if (fd < 0)
         return false;
-    const bool ok = fstat(fd, &status) == 0 && status.st_uid == geteuid() &&
-                    read(fd, record, sizeof *record) == (ssize_t)sizeof *record;
+    bool ok = fstat(fd, &status) == 0;
 
+    *refused_p = ok ? refusal_of(&status) : NULL;
+    ok = ok && !*refused_p && read(fd, record, sizeof *record) == (ssize_t)sizeof *record;
     close(fd);
     return ok && memcmp(record->magic, magic, sizeof magic) == 0 && record->started != 0 &&
            started(record->writer) == record->started;
@@ -97,13 +114,16 @@ bool swl_meeting_read(const struct swl_meeting *at, int rank, int nranks, uint64
 {
     const uint64_t end = swl_real_ns() + limit_ns;
     struct record record;
+    const char *refused;
 
-    while (!read_record(at->file, &record)) {
+    while (!read_record(at->file, &record, &refused)) {
         if (swl_real_ns() >= end)
             return swl_why_set(why,
                                "rank %d: rank 0 has not written %s within %" PRIu64
-                               " ms; ranks on several machines need SWIMLANE_ROOT=host:port",
-                               rank, at->file, limit_ns / 1000000);
+                               " ms%s%s; ranks on several machines need SWIMLANE_ROOT=host:port",
+                               rank, at->file, limit_ns / 1000000,
+                               refused ? ", what is there is not read as " : "",
+                               refused ? refused : "");
         swl_real_sleep_ns(LOOK_NS);
     }
     if (record.nranks != nranks)
