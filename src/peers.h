@@ -36,8 +36,8 @@ struct swl_peers {
     struct swl_oob *oob; /* NULL: no channel */
     bool connected;
     uint32_t rank, nranks;
-    uint64_t timeout_ns; /* of set-up and of swl_peers_meet */
-    uint64_t silence_ns; /* of a connection, as in oob.h */
+    uint64_t timeout_ns;         /* of set-up and of swl_peers_meet */
+    uint64_t silence_ns;         /* of a connection, as in oob.h */
     struct swl_oob_address *all; /* [nranks], until connected */
     bool *gone;                  /* [nranks] */
     uint32_t ngone, first_gone;

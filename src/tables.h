@@ -68,7 +68,7 @@ struct swl_tables_config {
     char *const *peer_window; /* [nlocal] */
     struct swl_rdma_view net; /* zero on one node */
     struct swl_pinned *pinned;
-    uint64_t *alarm; /* own word of the node's alarm page */
+    uint64_t *alarm;     /* own word of the node's alarm page */
     uint64_t timeout_ns; /* of waits on the device */
     uint64_t setup_ns;
     uint64_t fingerprint;

@@ -63,7 +63,7 @@ struct swl_nic_config {
     uint32_t depth;       /* entries of a send queue, power of two, 2 … 32768 */
     uint64_t first_index; /* index of the first entry; 0 unless a test looks at wrapping */
     uint64_t timeout_ns;  /* bound of every operation that waits */
-    uint64_t silence_ns;  /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
+    uint64_t silence_ns; /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
     struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK, 0 = no link model */
     const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
     uint32_t soft_executor;          /* enum swl_soft_executor */

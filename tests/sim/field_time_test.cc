@@ -177,8 +177,7 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
         fast_rank(job, false);
     }
     {
-        Variable variable("SWIMLANE_SOFT_FAULTS",
-                               on_gpus ? "rank0:delay=20ms" : "rank0:delay=2ms");
+        Variable variable("SWIMLANE_SOFT_FAULTS", on_gpus ? "rank0:delay=20ms" : "rank0:delay=2ms");
 
         EXPECT_TRUE(fast_rank(job, false) || testing::Test::IsSkipped());
     }

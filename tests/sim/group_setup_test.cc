@@ -51,10 +51,11 @@ TEST(GroupSetup, D_C3_ItsOwnLimitCutsItOnly)
 
         config.timeout_ns = 60000000000;
         come_late(rank, 10000000000);
+        if (rank->rank == 1) /* it would wait for the others in turn */
+            return;
         EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSystemError);
         EXPECT_EQ(group, nullptr);
-        if (rank->rank != 1)
-            expect_sentence({"3000 ms"});
+        expect_sentence({"3000 ms"});
     });
 }
 
@@ -65,10 +66,12 @@ TEST(GroupSetup, D_C3_ItsBuiltInLimitIsAMinute)
             ncclEpGroupConfig_t config = small_config();
             ncclEpGroup_t group = nullptr;
 
-            come_late(rank, (in_time ? 59 : 61) * UINT64_C(1000000000));
+            come_late(rank, (in_time ? 59 : 70) * UINT64_C(1000000000));
+            if (rank->rank == 1 && !in_time)
+                return;
             EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config),
                       in_time ? ncclSuccess : ncclSystemError);
-            if (!in_time && rank->rank == 0)
+            if (!in_time)
                 expect_sentence({"60000 ms"});
             EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
         });

@@ -93,7 +93,8 @@ class VerbsWire : public ::testing::Test
     enum swl_level level;
     struct swl_verbs verbs;
     struct swl_cm manager = fake_manager();
-    struct swl_wire_config config = {0, 0, 2, 8, 100, 1000000000, 1000000000, nullptr, nullptr, nullptr, 0};
+    struct swl_wire_config config = {0,          0,       2,       8,       100, 1000000000,
+                                     1000000000, nullptr, nullptr, nullptr, 0};
     struct swl_wire *wire[2] = {nullptr, nullptr};
     struct swl_nic_region region[2] = {};
     uint32_t qp[2] = {9, 9};
