@@ -52,7 +52,7 @@ static void close_channel(struct swl_peers *p)
 
 ncclResult_t swl_peers_know(struct swl_peers *p, const struct swl_oob_address *all)
 {
-    char why[160];
+    char why[320];
 
     if (p->nranks == 1 || !p->oob) {
         close_channel(p);

@@ -11,7 +11,7 @@
 #include "src/base/util.h"
 #include "src/gpu.h"
 #include "transport/door.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp/interface.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -116,16 +116,19 @@ static void watch_silence(int fd, uint64_t silence_ns)
 
 static int listen_tcp(struct swl_oob *oob)
 {
-    struct tcp_place place;
+    struct tcp_place *place = &oob->place.at;
     struct tcp_why why = {""};
+    char text[80];
     int fd = -1;
 
-    if (swl_tcp_choose(oob->config.socket_ifname, &place, &why))
-        fd = swl_tcp_listen(&place, &why);
-    if (fd >= 0)
-        memcpy(&oob->place.at, &place.at, sizeof(oob->place.at));
-    else
-        swl_log(SWL_LEVEL_INFO, "rank %" PRIu32 " channel: %s", oob->config.rank, why.text);
+    if (swl_tcp_choose(oob->config.socket_ifname, place, &why)) {
+        swl_log(SWL_LEVEL_DEBUG, "rank %" PRIu32 " channel: interface %s: %s", oob->config.rank,
+                place->interface, why.text);
+        fd = swl_tcp_listen(place, &why);
+    }
+    swl_tcp_text(place, text, sizeof(text));
+    swl_log(SWL_LEVEL_INFO, "rank %" PRIu32 " channel: %s%s", oob->config.rank,
+            fd >= 0 ? "listens at " : "", fd >= 0 ? text : why.text);
     return fd;
 }
 
@@ -164,6 +167,29 @@ static struct oob_place place_of(const struct swl_oob_address *address)
     return place;
 }
 
+/* Can rank r and every one before it mean each other by their addresses? */
+static bool reaches_before(const struct swl_oob_address *all, uint32_t r, char *why,
+                           size_t why_bytes)
+{
+    const struct oob_place mine = place_of(&all[r]);
+    char one[80], other[80];
+
+    for (uint32_t i = 0; i < r; i++) {
+        const struct oob_place place = place_of(&all[i]);
+
+        if (swl_tcp_reaches(&place.at, &mine.at))
+            continue;
+        swl_tcp_text(&place.at, one, sizeof(one));
+        swl_tcp_text(&mine.at, other, sizeof(other));
+        snprintf(why, why_bytes,
+                 "rank %" PRIu32 " listens at %s and rank %" PRIu32
+                 ", on another host, at %s: neither reaches the other",
+                 i, one, r, other);
+        return false;
+    }
+    return true;
+}
+
 bool swl_oob_possible(const struct swl_oob_address *all, uint32_t nranks, char *why,
                       size_t why_bytes)
 {
@@ -181,6 +207,9 @@ bool swl_oob_possible(const struct swl_oob_address *all, uint32_t nranks, char *
                  place.has_local ? "any network interface" : "a local socket");
         return false;
     }
+    for (uint32_t r = 1; apart && r < nranks; r++)
+        if (!reaches_before(all, r, why, why_bytes))
+            return false;
     return true;
 }
 
@@ -218,16 +247,13 @@ static bool send_secret(struct swl_oob *oob, int fd, uint16_t kind, const uint8_
 /* One attempt; a listener whose backlog is full, or that does not listen yet, is asked again. */
 static void call_peer(struct swl_oob *oob, struct oob_peer *p, const struct oob_place *place)
 {
-    struct tcp_place at;
     struct tcp_why why;
     int fd;
 
     if (place->process == oob->place.process) {
         fd = connect_local(place);
     } else {
-        memset(&at, 0, sizeof(at));
-        memcpy(&at.at, &place->at, sizeof(place->at));
-        fd = swl_tcp_connect(&at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
+        fd = swl_tcp_connect(&place->at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
         if (fd >= 0)
             watch_silence(fd, oob->config.silence_ns);
     }

@@ -22,7 +22,7 @@ struct swl_oob;
 
 /* Where a rank listens, and the secret without which nobody is let in. Sent by value to all ranks. */
 struct swl_oob_address {
-    uint8_t bytes[96];
+    uint8_t bytes[128];
 };
 
 enum swl_oob_kind {

@@ -4,9 +4,9 @@
 #define SWL_OOB_PEERS_H
 
 #include "transport/oob.h"
+#include "transport/tcp/socket.h"
 
 #include <assert.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #define OOB_MAGIC 0x6f6f6232u
@@ -18,10 +18,7 @@ struct oob_place {
     uint8_t name[16];  /* of the local socket, which everybody on the host can read */
     uint64_t process;
     uint32_t has_local, has_tcp;
-    union {
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } at;
+    struct tcp_place at;
 };
 static_assert(sizeof(struct oob_place) <= sizeof(struct swl_oob_address),
               "the place travels inside the opaque address");

@@ -14,6 +14,7 @@
 #include "transport/soft/executor.h"
 #include "transport/soft/faults.h"
 #include "transport/soft/soft.h"
+#include "transport/tcp/interface.h"
 #include "transport/tcp/tcp.h"
 
 #include <stdio.h>
@@ -116,6 +117,7 @@ static void add_why(struct swl_select_fact *fact, size_t *last, const char *name
 void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
                     struct swl_select_fact *fact_p)
 {
+    struct tcp_why reason;
     size_t last = 0;
 
     memset(fact_p, 0, sizeof(*fact_p));
@@ -134,6 +136,8 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
         else
             add_why(fact_p, &last, d->name, why);
     }
+    if (fact_p->usable & SWL_TRANSPORT_TCP)
+        (void)swl_tcp_choose(config->socket_ifname, &fact_p->tcp, &reason);
 }
 
 /* ---- the choice ---- */
@@ -145,6 +149,8 @@ static uint32_t common_to(const struct swl_select_fact *a, const struct swl_sele
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
         if (drivers[i].one_host && a->host != b->host)
             common &= ~drivers[i].bit;
+    if (!swl_tcp_reaches(&a->tcp, &b->tcp))
+        common &= ~(uint32_t)SWL_TRANSPORT_TCP;
     return common;
 }
 
@@ -211,16 +217,49 @@ static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *t
              fact->why, fact->why[0] ? ")" : "");
 }
 
+/* Each pair on its own: what rank 0 reaches need not reach each other. */
+static bool tcp_reaches_all(const struct swl_select_fact *facts, uint32_t nranks)
+{
+    for (uint32_t a = 0; a < nranks; a++)
+        for (uint32_t b = a + 1; b < nranks; b++)
+            if (!swl_tcp_reaches(&facts[a].tcp, &facts[b].tcp))
+                return false;
+    return true;
+}
+
+/* Two ranks share no network: what is known beyond what each of them says. */
+static void say_apart(const struct swl_select_fact *facts, uint32_t a, uint32_t b, char *text,
+                      size_t bytes)
+{
+    char one[80], other[80];
+    size_t at = 0;
+
+    text[0] = '\0';
+    if (facts[a].host != facts[b].host)
+        at = (size_t)snprintf(text, bytes,
+                              "; soft: they are not on one host, or not in one process");
+    if (swl_tcp_reaches(&facts[a].tcp, &facts[b].tcp))
+        return;
+    swl_tcp_text(&facts[a].tcp, one, sizeof(one));
+    swl_tcp_text(&facts[b].tcp, other, sizeof(other));
+    snprintf(text + at, bytes - at,
+             "; tcp: rank %u has the address %s and rank %u, on another host, %s: neither reaches "
+             "the other",
+             a, one, b, other);
+}
+
 uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
                           size_t why_bytes)
 {
     const size_t text_bytes = SWL_SELECT_WHY + 192;
-    char one[SWL_SELECT_WHY + 192], other[SWL_SELECT_WHY + 192];
+    char one[SWL_SELECT_WHY + 192], other[SWL_SELECT_WHY + 192], apart[384];
     uint32_t common = facts[0].usable, r = 0, a = 0, b = 0;
 
     /* all of one host, or none: equality with rank 0 is enough */
     while (common && ++r < nranks)
         common &= common_to(&facts[0], &facts[r]);
+    if (best_of(common) == SWL_TRANSPORT_TCP && !tcp_reaches_all(facts, nranks))
+        common = 0;
     if (common)
         return best_of(common);
     for (uint32_t i = 0; i < nranks; i++)
@@ -234,10 +273,8 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
         return common;
     name_rank(&facts[a], a, one, text_bytes);
     name_rank(&facts[b], b, other, text_bytes);
-    snprintf(why, why_bytes, "no network that two ranks can both use: %s; %s%s", one, other,
-             facts[a].host != facts[b].host
-                 ? "; soft: they are not on one host, or not in one process"
-                 : "");
+    say_apart(facts, a, b, apart, sizeof(apart));
+    snprintf(why, why_bytes, "no network that two ranks can both use: %s; %s%s", one, other, apart);
     return 0;
 }
 

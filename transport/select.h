@@ -8,6 +8,7 @@
 #define SWL_SELECT_H
 
 #include "transport/nic.h"
+#include "transport/tcp/socket.h"
 
 #include <stdbool.h>
 
@@ -38,6 +39,7 @@ struct swl_select_fact {
     uint32_t usable;          /* of the allowed drivers, those that work here */
     uint64_t host;            /* equal for ranks whose software NICs reach each other */
     char why[SWL_SELECT_WHY]; /* the allowed drivers that do not work: "devx: no device; tcp: …" */
+    struct tcp_place tcp;     /* where tcp would listen, if it is usable */
 };
 
 /* Ask the drivers that `transports` (SWIMLANE_TRANSPORT) allows. Local, may open devices. */

@@ -216,7 +216,9 @@ uint64_t swl_site_host(const char *root)
 
     (void)swl_site_line(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
     hash = swl_hash(hash, text, strlen(text));
-    if (full_path(root, "/proc/self/ns/net", full))
+    if (full_path(root, "/proc/thread-self/ns/net", full)) /* a thread may be elsewhere */
+        n = readlink(full, link, sizeof(link));
+    if (n <= 0 && full_path(root, "/proc/self/ns/net", full))
         n = readlink(full, link, sizeof(link));
     return n > 0 ? swl_hash(hash, link, (size_t)n) : hash;
 }

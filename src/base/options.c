@@ -284,6 +284,14 @@ void swl_option_read(struct swl_options *options, const char *name)
     }
 }
 
+const char *swl_option_variable(const char *name)
+{
+    for (size_t i = 0; i < SWL_COUNT_OF(rows) && !swl_env(name); i++)
+        if (strcmp(rows[i].name, name) == 0 && rows[i].fallback && swl_env(rows[i].fallback))
+            return rows[i].fallback;
+    return name;
+}
+
 ncclResult_t swl_options_check(const struct swl_options *options)
 {
     if (options->em_local_dup && options->em_nvlink_dup)

@@ -89,6 +89,9 @@ void swl_option_read(struct swl_options *options, const char *name);
 /* Names of the bits, separated by commas; "auto" for 0. 64 bytes hold any. */
 void swl_transports_text(uint32_t mask, char *text, size_t bytes);
 
+/* The variable whose value a row has: the own one, or NCCL's where only that is set. */
+const char *swl_option_variable(const char *name);
+
 /* Would the value be taken? Rows that are read elsewhere take any. */
 bool swl_option_valid(const struct swl_option_row *row, const char *text);
 

@@ -307,7 +307,7 @@ TEST(Attack, D_E1AnImpostorAtTheAddressOfARankIsNotBelieved)
 
         ASSERT_EQ(read(here[0], &at, sizeof(at)), static_cast<ssize_t>(sizeof(at)));
         memcpy(&place, g.address[0].bytes, sizeof(place));
-        place.at.v4 = at;
+        place.at.at.v4 = at;
         memcpy(g.address[0].bytes, &place, sizeof(place));
         g.meet();
         for (uint32_t r = 1; r < nranks; r++) {

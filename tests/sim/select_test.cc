@@ -2,6 +2,7 @@
 #include "src/base/error.h"
 #include "transport/select.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <string.h>
 #include <string>
@@ -14,7 +15,7 @@ const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOF
 
 struct swl_select_fact fact(uint32_t usable, uint64_t host, const char *why = "")
 {
-    struct swl_select_fact f = {any, usable, host, ""};
+    struct swl_select_fact f = {any, usable, host, "", {}};
 
     snprintf(f.why, sizeof(f.why), "%s", why);
     return f;
@@ -135,6 +136,33 @@ TEST(Select, RanksWithoutACommonNetworkAreNamed)
         EXPECT_NE(why.find(words), std::string::npos) << why;
     EXPECT_EQ(choose({fact(SWL_TRANSPORT_DEVX, 1), fact(SWL_TRANSPORT_SOFT, 1)}, &why), 0u);
     EXPECT_EQ(why.find("one host"), std::string::npos) << why;
+}
+
+struct swl_select_fact at(const char *address, uint64_t host)
+{
+    struct swl_select_fact f = fact(SWL_TRANSPORT_TCP, host);
+
+    f.tcp.at.v4.sin_family = AF_INET;
+    inet_pton(AF_INET, address, &f.tcp.at.v4.sin_addr);
+    snprintf(f.tcp.interface, sizeof(f.tcp.interface), "if0");
+    f.tcp.host = host;
+    return f;
+}
+
+TEST(Select, F92_HostsThatCannotMeanEachOtherAreRefusedWithTheirAddresses)
+{
+    std::string why;
+
+    EXPECT_EQ(choose({at("127.0.0.1", 1), at("127.0.0.1", 1)}, &why), uint32_t(SWL_TRANSPORT_TCP));
+    EXPECT_EQ(choose({at("127.0.0.1", 1), at("127.0.0.1", 2)}, &why), 0u);
+    EXPECT_NE(why.find("tcp: rank 0 has the address 127.0.0.1 (if0) and rank 1, on another host, "
+                       "127.0.0.1 (if0): neither reaches the other"),
+              std::string::npos)
+        << why;
+    // a pair without rank 0
+    EXPECT_EQ(choose({at("10.0.0.1", 1), at("172.17.0.1", 2), at("172.17.0.1", 3)}, &why), 0u);
+    EXPECT_NE(why.find("rank 1 has the address 172.17.0.1 (if0) and rank 2"), std::string::npos)
+        << why;
 }
 
 // Reasons that fill their space, of all ranks, and little room for the sentence.

@@ -3,7 +3,7 @@ if(TARGET nccl_ep AND SWL_PLACE STREQUAL sim)
     add_executable(tcp_hosts "${CMAKE_CURRENT_LIST_DIR}/tcp_hosts.c")
     target_link_libraries(tcp_hosts PRIVATE swl_bench)
     swl_test(tcp_silence_test SOURCES tcp_silence_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
-    set(cases loopback namespaces)
+    set(cases loopback namespaces interfaces apart)
     if(NOT SWL_SANITIZE STREQUAL thread) # calls are given up, as in bench.cmake
         list(APPEND cases killed)
     endif()

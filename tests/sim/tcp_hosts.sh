@@ -4,6 +4,8 @@
 #   namespaces  exact between two network namespaces joined by a veth pair
 #   killed      one side is killed: the other one returns an error within its limit; between namespaces
 #               where they can be made
+#   interfaces  the same, where other interfaces come first and no list names the right one; F-91
+#   apart       two hosts with loopback and nothing else are refused; F-92
 #   possible    (PROGRAM is not run) 0 = namespaces can be made here; else one line says why not
 set -u
 program=$1 case=$2
@@ -19,6 +21,34 @@ cleanup() {
     ip netns del "$right" 2>/dev/null
 }
 trap cleanup EXIT
+
+# What comes before the interface that connects the hosts, on both alike: an address of the link only, what
+# is called like a container's bridge, a port that is up and whose other end is not.
+make_others() {
+    local host
+    for host in "$left" "$right"; do
+        ip netns add "$host" && ip -n "$host" link set lo up &&
+            ip -n "$host" link add aa0 type veth peer name docker0 &&
+            ip -n "$host" addr add 169.254.9.9/16 dev aa0 && ip -n "$host" link set aa0 up &&
+            ip -n "$host" addr add 172.31.0.1/24 dev docker0 && ip -n "$host" link set docker0 up &&
+            ip -n "$host" link add ab0 type veth peer name ab1 &&
+            ip -n "$host" addr add 10.213.79.1/30 dev ab0 && ip -n "$host" link set ab0 up || return 1
+    done
+}
+
+make_interfaces() {
+    make_others && ip -n "$left" link add swl0 type veth peer name swl0 netns "$right" || return 1
+    ip -n "$left" addr add 10.213.77.1/30 dev swl0 && ip -n "$left" link set swl0 up &&
+        ip -n "$right" addr add 10.213.77.2/30 dev swl0 && ip -n "$right" link set swl0 up &&
+        ip -n "$left" route add default via 10.213.77.2 &&
+        ip -n "$right" route add default via 10.213.77.1
+}
+
+not_here() {
+    echo "not run: network namespaces cannot be made here: $(tail -n 1 "$log")"
+    [ "${CI:-}" != true ] || exit 1
+    exit 77
+}
 
 make_namespaces() {
     ip netns add "$left" && ip netns add "$right" &&
@@ -44,17 +74,37 @@ possible)
     exit 1
     ;;
 namespaces)
-    if ! make_namespaces >"$log" 2>&1; then
-        echo "not run: network namespaces cannot be made here: $(tail -n 1 "$log")"
-        [ "${CI:-}" != true ] || exit 1
-        exit 77
-    fi
+    make_namespaces >"$log" 2>&1 || not_here
     export SWIMLANE_SOCKET_IFNAME=swl0 SWIMLANE_LOG=info
     timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
     grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
     for host in 1 2; do
         grep -q "tcp at 10.213.77.$host:" "$log" || fail "nobody was in namespace $host"
     done
+    ;;
+interfaces)
+    make_interfaces >"$log" 2>&1 || not_here
+    export SWIMLANE_LOG=info
+    for list in '' '^docker,veth'; do
+        export SWIMLANE_SOCKET_IFNAME=$list
+        timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
+        grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
+        for host in 1 2; do
+            grep -q "tcp at 10.213.77.$host:.*(swl0)" "$log" || fail "another interface of host $host"
+        done
+        grep -q 'interface swl0: .*it has the default route' "$log" || fail "the reason is not said"
+    done
+    ;;
+apart)
+    for host in "$left" "$right"; do
+        ip netns add "$host" >"$log" 2>&1 && ip -n "$host" link set lo up >>"$log" 2>&1 || not_here
+    done
+    export SWIMLANE_SOCKET_IFNAME=^docker,veth
+    if timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1; then
+        fail "two hosts met over loopback"
+    fi
+    grep -q 'rank 0 has the address 127.0.0.1 (lo) and rank 2, on another host, 127.0.0.1 (lo)' "$log" ||
+        fail "no sentence with the addresses"
     ;;
 killed)
     export NCCL_EP_TIMEOUT_MS=2000

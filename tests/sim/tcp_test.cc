@@ -1,6 +1,7 @@
 // Tests of the TCP wire against a peer of the test: damaged, cut and unexpected frames, strangers,
 // peers that do not read, and connecting again. What all NICs have in common is in nic_… and qp_test.cc.
 #include "tests/sim/nic_fixture.h"
+#include "transport/tcp/interface.h"
 #include "transport/tcp/tcp.h"
 
 #include <sys/resource.h>

@@ -16,6 +16,12 @@ swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
 
 swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
          ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_flags LABELS unit)
+if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
+    swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
+             ${PROJECT_SOURCE_DIR}/transport/tcp/interface.c
+             ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/site.c
+             LIBS swl_base swl_sim LABELS unit)
+endif()
 
 swl_test(door_test SOURCES door_test.cc ${PROJECT_SOURCE_DIR}/transport/door.c
          ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_base LABELS unit)

@@ -3,8 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -32,84 +30,20 @@ static bool fail(struct tcp_why *why, const char *what, const char *where, int e
     return false;
 }
 
-static bool item_takes(const char *item, size_t n, bool exact, const char *interface)
-{
-    return strncmp(item, interface, n) == 0 && (!exact || interface[n] == '\0');
-}
-
-bool swl_tcp_named(const char *list, const char *interface)
-{
-    bool none = false, exact = false, any = false;
-
-    if (list == NULL || list[0] == '\0')
-        return strncmp(interface, "lo", 2) != 0 && strncmp(interface, "docker", 6) != 0;
-    if (*list == '^') {
-        none = true;
-        list++;
-    }
-    if (*list == '=') {
-        exact = true;
-        list++;
-    }
-    while (*list) {
-        const size_t n = strcspn(list, ",");
-
-        any = any || (n > 0 && item_takes(list, n, exact, interface));
-        list += n + (list[n] == ',');
-    }
-    return any != none;
-}
-
-/* The first usable address of a family, of an interface that the list takes. */
-static bool find(const struct ifaddrs *all, int family, const char *list, bool loopback,
-                 struct tcp_place *place_p)
-{
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP))
-            continue;
-        if (loopback ? !(i->ifa_flags & IFF_LOOPBACK) : !swl_tcp_named(list, i->ifa_name))
-            continue;
-        memset(place_p, 0, sizeof(*place_p));
-        memcpy(&place_p->at, i->ifa_addr,
-               family == AF_INET ? sizeof(place_p->at.v4) : sizeof(place_p->at.v6));
-        if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&place_p->at.v6.sin6_addr))
-            continue;
-        snprintf(place_p->interface, sizeof(place_p->interface), "%s", i->ifa_name);
-        return true;
-    }
-    return false;
-}
-
-bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why *why)
-{
-    const bool named = list && list[0];
-    struct ifaddrs *all;
-    bool found;
-
-    if (getifaddrs(&all) != 0)
-        return fail(why, "cannot list", "the network interfaces", swl_tcp_error());
-    found = find(all, AF_INET, list, false, place_p) || find(all, AF_INET6, list, false, place_p);
-    if (!found && !named)
-        found = find(all, AF_INET, list, true, place_p);
-    freeifaddrs(all);
-    if (!found)
-        snprintf(why->text, sizeof(why->text),
-                 "no network interface with an address is up%s%s (SWIMLANE_SOCKET_IFNAME)",
-                 named ? " and matches " : "", named ? list : "");
-    return found;
-}
-
 void swl_tcp_text(const struct tcp_place *place, char *text, size_t bytes)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
+    const bool v6 = place->at.any.sa_family == AF_INET6, named = place->interface[0] != '\0';
+    char host[INET6_ADDRSTRLEN] = "?", port[8] = "";
 
-    if (place->at.any.sa_family == AF_INET6) {
+    if (v6)
         inet_ntop(AF_INET6, &place->at.v6.sin6_addr, host, sizeof(host));
-        snprintf(text, bytes, "[%s]:%u", host, ntohs(place->at.v6.sin6_port));
-    } else {
+    else
         inet_ntop(AF_INET, &place->at.v4.sin_addr, host, sizeof(host));
-        snprintf(text, bytes, "%s:%u", host, ntohs(place->at.v4.sin_port));
-    }
+    /* both families have it in the same place */
+    if (place->at.v4.sin_port != 0)
+        snprintf(port, sizeof(port), ":%u", ntohs(place->at.v4.sin_port));
+    snprintf(text, bytes, "%s%s%s%s%s%.15s%s", v6 ? "[" : "", host, v6 ? "]" : "", port,
+             named ? " (" : "", place->interface, named ? ")" : "");
 }
 
 static socklen_t length_of(const struct tcp_place *place)
@@ -126,7 +60,7 @@ int swl_tcp_listen(struct tcp_place *place, struct tcp_why *why)
 {
     socklen_t length = length_of(place);
     int fd = open_socket(place);
-    char text[64];
+    char text[80];
 
     swl_tcp_text(place, text, sizeof(text));
     if (fd < 0 || bind(fd, &place->at.any, length) != 0 || listen(fd, 1024) != 0 ||
@@ -177,7 +111,7 @@ static int finish_connect(int fd, uint64_t timeout_ns)
 int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct tcp_why *why)
 {
     int fd = open_socket(place), error = 0;
-    char text[64];
+    char text[80];
 
     if (fd < 0 || connect(fd, &place->at.any, length_of(place)) != 0)
         error = swl_tcp_error();

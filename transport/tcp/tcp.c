@@ -6,6 +6,7 @@
 #include "src/base/util.h"
 #include "transport/proxy/front.h"
 #include "transport/soft/executor.h"
+#include "transport/tcp/interface.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,8 @@ static ncclResult_t open_all(struct tcp_wire *w)
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&w->lock)));
     if (!swl_tcp_choose(w->config.socket_ifname, &w->place, &why))
         return swl_fail(ncclSystemError, "rank %u nic: %s", w->config.rank, why.text);
+    swl_log(SWL_LEVEL_INFO, "rank %u nic: interface %s: %s", w->config.rank, w->place.interface,
+            why.text);
     w->listener = swl_tcp_listen(&w->place, &why);
     if (w->listener < 0)
         return swl_fail(ncclSystemError, "rank %u nic: %s", w->config.rank, why.text);
@@ -44,7 +47,7 @@ static ncclResult_t open_all(struct tcp_wire *w)
 static ncclResult_t tcp_open(struct swl_wire **wire_p, const struct swl_wire_config *config)
 {
     struct tcp_wire *w = calloc(1, sizeof(*w));
-    char text[64];
+    char text[80];
     ncclResult_t rc;
 
     if (w)
@@ -65,8 +68,7 @@ static ncclResult_t tcp_open(struct swl_wire **wire_p, const struct swl_wire_con
         return rc;
     }
     swl_tcp_text(&w->place, text, sizeof(text));
-    swl_log(SWL_LEVEL_INFO, "rank %u nic: tcp at %s, interface %s", config->rank, text,
-            w->place.interface);
+    swl_log(SWL_LEVEL_INFO, "rank %u nic: tcp at %s", config->rank, text);
     *wire_p = &w->base;
     return ncclSuccess;
 }
