@@ -20,7 +20,7 @@ static size_t staging_bytes(const struct swl_bootstrap *boot)
 }
 
 /* What a rank got is kept after a failure, so that it can say so: without a stream of its own it uses the
- * thread's, without pinned memory plain one and copies. */
+ * thread's, without device memory the pinned one, without pinned memory plain one. */
 ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot)
 {
     void *memory = NULL;
@@ -34,14 +34,14 @@ ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot)
     if (boot->borrowed)
         boot->stream = cudaStreamPerThread;
     next = SWL_CUDA(swl_gpu_host_malloc(&memory, staging_bytes(boot)));
-    if (next == ncclSuccess) {
-        boot->host = memory;
-        return rc;
-    }
-    if (swl_device_malloc(boot->memory, &memory, staging_bytes(boot)) == ncclSuccess) {
+    boot->pinned = next == ncclSuccess;
+    boot->host = boot->pinned ? memory : NULL;
+    rc = rc != ncclSuccess ? rc : next;
+    next = swl_device_malloc(boot->memory, &memory, staging_bytes(boot));
+    if (next == ncclSuccess)
         boot->device = memory;
+    if (boot->device && !boot->pinned)
         boot->host = calloc(1, staging_bytes(boot));
-    }
     return rc != ncclSuccess ? rc : next;
 }
 
@@ -49,12 +49,10 @@ ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
 {
     ncclResult_t rc = swl_device_free(boot->memory, boot->device, staging_bytes(boot)), next;
 
-    if (boot->device) {
-        free(boot->host);
-        boot->host = NULL;
-    }
     boot->device = NULL;
-    next = boot->host ? SWL_CUDA(swl_gpu_host_free(boot->host)) : ncclSuccess;
+    next = boot->pinned ? SWL_CUDA(swl_gpu_host_free(boot->host)) : ncclSuccess;
+    if (!boot->pinned)
+        free(boot->host);
     boot->host = NULL;
     rc = rc != ncclSuccess ? rc : next;
     next = swl_bootstrap_drop_stream(boot);
@@ -217,15 +215,18 @@ static ncclResult_t start_gather(struct swl_bootstrap *boot, const char *own, ch
     return nccl_done(boot, rc, "ncclAllGather");
 }
 
-/* The end of what start_gather began. */
-static ncclResult_t end_gather(struct swl_bootstrap *boot, size_t bytes)
+/* What start_gather began, with its result in `all`, ends: bring that to the host. */
+static ncclResult_t end_gather(struct swl_bootstrap *boot, const char *all, size_t bytes)
 {
+    char *to = boot->host + boot->piece_bytes;
     cudaError_t error = cudaSuccess;
     ncclResult_t rc;
 
-    if (boot->device)
-        error = swl_gpu_copy(boot->host + boot->piece_bytes, boot->device + boot->piece_bytes,
-                             bytes * boot->nranks, boot->stream);
+    if (all != to) {
+        error = swl_gpu_copy(to, all, bytes * boot->nranks, boot->stream);
+        if (error != cudaSuccess) /* as for the wait: only the result tells what the others know */
+            error = swl_gpu_copy(to, all, bytes * boot->nranks, boot->stream);
+    }
     if (error == cudaSuccess)
         error = wait_stream(boot);
     if (error == cudaErrorNotReady)
@@ -245,14 +246,22 @@ static ncclResult_t end_gather(struct swl_bootstrap *boot, size_t bytes)
 static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, size_t bytes)
 {
     char *own = boot->device ? boot->device : boot->host;
+    cudaError_t error = cudaSuccess;
 
     memcpy(boot->host, mine, bytes);
     if (boot->device)
-        SWL_TRY(SWL_CUDA(swl_gpu_copy(own, boot->host, bytes, boot->stream)));
+        error = swl_gpu_copy(own, boot->host, bytes, boot->stream);
+    if (error != cudaSuccess && boot->pinned) { /* which the device reaches as well */
+        swl_log(SWL_LEVEL_WARN, "group: an exchange (%s) goes without device memory: %s",
+                phase_of(boot), swl_gpu_error_text(error));
+        own = boot->host;
+        error = cudaSuccess;
+    }
+    SWL_TRY(swl_cuda_result(error, "the copy for an exchange among the ranks"));
     SWL_TRY(start_gather(boot, own, own + boot->piece_bytes, bytes));
     if (boot->peers)
         swl_peers_stage(boot->peers);
-    return end_gather(boot, bytes);
+    return end_gather(boot, own + boot->piece_bytes, bytes);
 }
 
 static ncclResult_t gather(struct swl_bootstrap *boot, const void *mine, void *all,

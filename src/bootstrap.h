@@ -1,6 +1,6 @@
 /* bootstrap.h: exchange among all ranks of a communicator, through public NCCL calls.
  *
- * Layer: src/, below group. Owns: a private stream and pinned staging memory.
+ * Layer: src/, below group. Owns: a private stream and staging memory on the device and the host.
  * Every call is collective, blocks the host and is bounded by timeout_ns + grace_ns. After an exchange that
  * failed on this rank it cannot know what the others do: it is `apart` and refuses further calls; the others
  * hear of it over the out-of-band channel. After a wait that ran out the communicator still holds our work:
@@ -31,9 +31,8 @@ struct swl_bootstrap {
     cudaStream_t stream; /* private; also the group's stream for its own copies */
     bool borrowed;       /* it is the thread's: this rank got none */
     struct swl_device_memory *memory;
-    char *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; pinned */
-    char *
-        device; /* likewise, on the device, if this rank got no pinned memory; host is plain then */
+    char *device, *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; NULL: none */
+    bool pinned;         /* host is; without device memory, or copies to it, exchanges run on it */
     size_t piece_bytes;
     bool stuck, apart;
     uint64_t *processes;     /* [nranks] equal for ranks of one process; NULL: not yet known */
