@@ -7,26 +7,30 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace
 {
 
+/* Who calls: ranks share a GPU where there are few, and emulated ones, on devices of their own, a thread. */
+using caller = std::pair<int, std::thread::id>;
+
 std::mutex alone;
-std::map<int, std::vector<std::pair<int, int>>> blocked_for; /* by device */
-std::map<int, int> rank_on;                                  /* by device */
-std::map<std::string, int> owner_of;                         /* by the bytes of a share */
+std::map<caller, std::vector<std::pair<int, int>>> blocked_for;
+std::map<caller, int> rank_of;
+std::map<std::string, int> owner_of; /* by the bytes of a share */
 
 std::string key_of(const struct swl_gpu_share *share)
 {
     return {reinterpret_cast<const char *>(share->bytes), sizeof(share->bytes)};
 }
 
-int device_now()
+caller caller_now()
 {
     int device = -1;
 
     swl_gpu_current(&device);
-    return device;
+    return {device, std::this_thread::get_id()};
 }
 
 } // namespace
@@ -35,8 +39,8 @@ void access_block(int rank, const std::vector<std::pair<int, int>> &pairs)
 {
     const std::lock_guard<std::mutex> lock(alone);
 
-    rank_on[device_now()] = rank;
-    blocked_for[device_now()] = pairs;
+    rank_of[caller_now()] = rank;
+    blocked_for[caller_now()] = pairs;
 }
 
 extern "C" {
@@ -49,7 +53,7 @@ cudaError_t __wrap_swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_
     const std::lock_guard<std::mutex> lock(alone);
 
     if (error == cudaSuccess)
-        owner_of[key_of(share_p)] = rank_on[device_now()];
+        owner_of[key_of(share_p)] = rank_of[caller_now()];
     return error;
 }
 
@@ -57,8 +61,9 @@ cudaError_t __wrap_swl_gpu_shared_map(const struct swl_gpu_share *share, void **
 {
     {
         const std::lock_guard<std::mutex> lock(alone);
-        const int device = device_now(), rank = rank_on[device], owner = owner_of[key_of(share)];
-        const auto &pairs = blocked_for[device];
+        const caller self = caller_now();
+        const int rank = rank_of[self], owner = owner_of[key_of(share)];
+        const auto &pairs = blocked_for[self];
         const auto is = [&](const std::pair<int, int> &p) {
             return p == std::make_pair(rank, owner) || p == std::make_pair(owner, rank);
         };

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-/* From now on this rank (its thread or fiber, known by its device) cannot map ranks that a pair names
+/* From now on this rank (its thread and device, or fiber) cannot map ranks that a pair names
  * together with it, nor they it. */
 void access_block(int rank, const std::vector<std::pair<int, int>> &pairs);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 namespace
@@ -15,7 +16,7 @@ namespace
 struct Shape {
     const char *name;
     std::vector<int> nodes;
-    int gpus;             /* that it needs, and uses */
+    int gpus;             /* that it uses, if there are so many */
     const char *executor; /* of the software NIC; NULL: as built in */
 };
 
@@ -25,6 +26,7 @@ void PrintTo(const Shape &shape, std::ostream *out)
 }
 
 const Shape shapes[] = {
+    {"OneNodeOfOne", {1}, 1, nullptr},
     {"OneNodeOfTwo", {2}, 2, nullptr},
     {"TwoNodesOfOne", {1, 1}, 2, nullptr},
     {"TwoNodesOfOneByThread", {1, 1}, 2, "thread"},
@@ -94,6 +96,10 @@ TEST_P(Exchange, StepsWithChangingRoutingAreExact)
     const Shape &shape = GetParam();
     const int steps = steps_of(200);
     FieldJob job;
+
+    for (const Shape &other : shapes)
+        if (on_gpus && gpus_here() < shape.gpus && other.gpus == 1 && other.nodes == shape.nodes)
+            GTEST_SKIP() << "on one GPU it is " << other.name;
 
     job.nodes = shape.nodes;
     job.experts = 4 * job.nranks();
@@ -233,7 +239,7 @@ void run_configuration(const RandomConfiguration &c, const swl_rank *rank, uint6
 TEST(ExchangeRandom, ConfigurationsMatchTheOracle)
 {
     const int most = on_gpus ? 1000 : slow_build ? 2 : 8;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(45);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     int done = 0;
 
     on_ranks(
@@ -258,37 +264,38 @@ TEST(ExchangeRandom, ConfigurationsMatchTheOracle)
 
 /* ---- beside and around the calls ---- */
 
+#if !SWL_EMULATED /* threads of a test cannot use an emulated device */
+using take_and_give = std::function<void(size_t bytes, cudaStream_t stream)>;
+
 /* Another thread of each rank takes and gives device memory all the time. */
-TEST(ExchangeBeside, AllocationsOfAnotherThreadDoNoHarm)
+void allocations_beside(const take_and_give &once)
 {
-    const int steps = on_gpus ? 334 : 6; /* of three calls */
+    const int steps = 334; /* of three calls */
     FieldJob job;
 
-    job.sms = on_gpus ? 8 : 2;
+    job.sms = 8;
     job.timeout_ns = 20000000000ull;
     FieldStep step(job, 3);
 
     step.seal();
-    if (!on_gpus)
-        GTEST_SKIP() << "threads of the test cannot use an emulated device";
     field_run(job, [&](FieldRank &field) {
         std::atomic<bool> stop{false};
         std::atomic<int> rounds{0};
         const int device = field.self->device;
-        std::thread other([&stop, &rounds, device] {
-            EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
-            for (; !stop; rounds++) {
-                void *memory[3] = {};
+        std::thread other([&stop, &rounds, &once, device] {
+            cudaStream_t stream = nullptr;
 
+            EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+            EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+            for (; !stop; rounds++)
                 for (size_t i = 0; i < 3; i++)
-                    EXPECT_EQ(cudaMalloc(&memory[i], (size_t)1 << (12 + 4 * i)), cudaSuccess);
-                for (void *ptr : memory)
-                    EXPECT_EQ(cudaFree(ptr), cudaSuccess);
-            }
+                    once((size_t)1 << (12 + 4 * i), stream);
+            EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
         });
         FieldSlot slot(step, field.rank());
 
-        for (int i = 0; i < steps; i++) {
+        /* the first call that fails ends it: those after it would say the same */
+        for (int i = 0; i < steps && !testing::Test::HasFailure(); i++) {
             field.enqueue(slot);
             if (i % 16 == 0)
                 field.sync();
@@ -297,10 +304,34 @@ TEST(ExchangeBeside, AllocationsOfAnotherThreadDoNoHarm)
         stop = true;
         other.join();
         EXPECT_GT(rounds, 0);
-        EXPECT_EQ(slot.complaint(), "");
-        EXPECT_EQ(field.bits(), 0) << swimlaneLastError();
+        field.expect_exact(slot, "the last step");
     });
 }
+
+/* cudaFree waits for all work of the process on its device. Where ranks share one, that is work which
+ * waits for kernels that cannot be launched meanwhile: see docs/tuning.md. */
+TEST(ExchangeBeside, AllocationsOfAnotherThreadDoNoHarm)
+{
+    if (gpus_here() < 2)
+        GTEST_SKIP() << "needs a GPU for each of two ranks";
+    allocations_beside([](size_t bytes, cudaStream_t) {
+        void *memory = nullptr;
+
+        EXPECT_EQ(cudaMalloc(&memory, bytes), cudaSuccess);
+        EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    });
+}
+
+TEST(ExchangeBeside, AllocationsInOrderOfAStreamDoNoHarm)
+{
+    allocations_beside([](size_t bytes, cudaStream_t stream) {
+        void *memory = nullptr;
+
+        EXPECT_EQ(cudaMallocAsync(&memory, bytes, stream), cudaSuccess);
+        EXPECT_EQ(cudaFreeAsync(memory, stream), cudaSuccess);
+    });
+}
+#endif
 
 /* Every byte of one slot's buffers, with the guards. */
 void copy_buffers(const FieldSlot &from, const FieldSlot &to)

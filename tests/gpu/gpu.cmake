@@ -3,12 +3,22 @@
 if(TARGET nccl_ep AND NOT "${SWL_SANITIZE}" STREQUAL thread)
     swl_test(exchange_test SOURCES exchange_test.cc LIBS ${swl_ranks_comm} swl_support nccl_ep
              LABELS ${swl_ranks_label} TIMEOUT 580)
-    swl_test(exchange_field_test SOURCES exchange_field_test.cc access_matrix.cc
-             LIBS nccl_ep_static swl_support LABELS ${swl_ranks_label} TIMEOUT 240)
-    target_link_options(exchange_field_test PRIVATE
-                        -Wl,--wrap=swl_gpu_shared_malloc,--wrap=swl_gpu_shared_map)
     swl_with_standin(exchange_test)
-    foreach(test exchange_test exchange_field_test)
+    # with the stand-in, so that ranks may share a GPU, and with NCCL itself
+    set(field_tests exchange_field_test)
+    swl_test(exchange_field_test SOURCES exchange_field_test.cc access_matrix.cc
+             LIBS ${swl_ranks_comm} nccl_ep_static swl_support LABELS ${swl_ranks_label} TIMEOUT 240)
+    swl_with_standin(exchange_field_test)
+    if(SWL_PLACE STREQUAL cuda)
+        list(APPEND field_tests exchange_field_nccl_test)
+        swl_test(exchange_field_nccl_test SOURCES exchange_field_test.cc access_matrix.cc
+                 LIBS nccl_ep_static swl_support LABELS gpu TIMEOUT 240)
+    endif()
+    foreach(test ${field_tests})
+        target_link_options(${test} PRIVATE
+                            -Wl,--wrap=swl_gpu_shared_malloc,--wrap=swl_gpu_shared_map)
+    endforeach()
+    foreach(test exchange_test ${field_tests})
         swl_one_at_a_time(${test})
         if(SWL_SANITIZE)
             target_compile_definitions(${test} PRIVATE SWL_SANITIZED=1)
@@ -25,6 +35,10 @@ if(SWL_PLACE STREQUAL cuda)
     swl_test(process_test SOURCES process_test.cc LIBS nccl_ep_static swl_support LABELS gpu
              TIMEOUT 240)
     swl_one_at_a_time(process_test)
+    swl_test(process_standin_test SOURCES process_test.cc LIBS swl_nccl nccl_ep_static swl_support
+             LABELS gpu TIMEOUT 240)
+    swl_with_standin(process_standin_test)
+    swl_one_at_a_time(process_standin_test)
 
     add_library(swl_gpu_cuda_objects OBJECT
                 ${PROJECT_SOURCE_DIR}/src/gpu_cuda.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_fd.c

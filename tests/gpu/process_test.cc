@@ -1,6 +1,12 @@
-/* process_test.cc: ranks as processes with NCCL: one is killed, each sees other devices. */
+/* process_test.cc: ranks as processes: one is killed, each sees other devices, each takes and gives
+ * memory beside its calls.
+ *
+ * With NCCL and two GPUs they are a node; on one GPU NCCL takes them for two, and the stand-in for one. */
 #include "tests/gpu/processes.h"
 #include "tests/sim/field_slot.h"
+
+#include <atomic>
+#include <thread>
 
 namespace
 {
@@ -10,19 +16,41 @@ constexpr uint64_t second = 1000000000;
 class Processes : public ::testing::Test
 {
   protected:
+    static int ngpus;
+    static ProcessesPlace place;
+
     void SetUp() override
     {
-        const int ngpus = gpus_seen_by_a_child();
+        ngpus = gpus_seen_by_a_child();
+        if (ngpus == 0)
+            GTEST_SKIP() << "no GPU on this machine";
+        place = {{"", ""}, {0, ngpus > 1 ? 1 : 0}, {}};
+        if (wants_standin)
+            place.node_of = {0, 0};
+        else if (ngpus == 1)
+            place.node_of = {0, 1};
+    }
 
-        if (ngpus < 2)
-            GTEST_SKIP() << ngpus << " GPUs here, the job needs 2";
+  public:
+    static bool two_nodes()
+    {
+        return !place.node_of.empty() && place.node_of[1] == 1;
+    }
+    static std::vector<int> run(int limit_s, const process_body &body)
+    {
+        return run_processes(place, limit_s, body);
     }
 };
+
+int Processes::ngpus;
+ProcessesPlace Processes::place;
 
 /* Inputs of a job of two ranks; every process makes the same. */
 struct Job : FieldJob {
     Job(uint64_t limit_ns)
     {
+        if (Processes::two_nodes())
+            nodes = {1, 1};
         sms = 8;
         timeout_ns = limit_ns;
     }
@@ -40,7 +68,7 @@ template <class Call> double seconds_of(const Call &call)
 TEST_F(Processes, StepsOfTwoAreExact)
 {
     const Job job(10 * second);
-    const std::vector<int> codes = run_processes({"", ""}, {0, 1}, 60, [&](ProcessRank &own) {
+    const std::vector<int> codes = Processes::run(60, [&](ProcessRank &own) {
         {
             FieldRank field(job, &own.rank);
 
@@ -57,11 +85,44 @@ TEST_F(Processes, StepsOfTwoAreExact)
     EXPECT_EQ(codes, (std::vector<int>{3, 3}));
 }
 
+/* cudaFree waits for the work of its own process only, and that gets its turns on a GPU that both share. */
+TEST_F(Processes, AllocationsOfAnotherThreadDoNoHarm)
+{
+    const Job job(10 * second);
+    const std::vector<int> codes = run(60, [&](ProcessRank &own) {
+        {
+            FieldRank field(job, &own.rank);
+            std::atomic<bool> stop{false};
+            std::thread other([&stop, &own] {
+                EXPECT_EQ(cudaSetDevice(own.rank.device), cudaSuccess);
+                while (!stop) {
+                    void *memory = nullptr;
+
+                    EXPECT_EQ(cudaMalloc(&memory, 1 << 20), cudaSuccess);
+                    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+                }
+            });
+
+            for (uint64_t seed = 1; seed <= 20 && !HasFailure(); seed++) {
+                FieldStep step(job, seed);
+
+                field.run(step.seal());
+            }
+            stop = true;
+            other.join();
+        }
+        EXPECT_EQ(ncclCommDestroy(own.rank.comm), ncclSuccess);
+        return 3;
+    });
+
+    EXPECT_EQ(codes, (std::vector<int>{3, 3}));
+}
+
 /* Rank 1 is killed between two calls: rank 0 is told in time, and every call of its way out ends. */
 void shut_down_after_a_kill(int call)
 {
     const Job job(second);
-    const std::vector<int> codes = run_processes({"", ""}, {0, 1}, 60, [&](ProcessRank &own) {
+    const std::vector<int> codes = Processes::run(60, [&](ProcessRank &own) {
         FieldStep step(job, 9);
 
         step.seal();
@@ -161,7 +222,8 @@ void with_device_lists(const std::vector<std::string> &lists, int ndevices)
 {
     SCOPED_TRACE(lists[0] + " | " + lists[1]);
     const Job job(10 * second);
-    const std::vector<int> codes = run_processes(lists, {0, 0}, 60, [&](ProcessRank &own) {
+    const ProcessesPlace place = {lists, {0, 0}, {}};
+    const std::vector<int> codes = run_processes(place, 60, [&](ProcessRank &own) {
         FieldStep step(job, 60);
 
         step.seal();
@@ -182,11 +244,15 @@ void with_device_lists(const std::vector<std::string> &lists, int ndevices)
 
 TEST_F(Processes, F60_EachSeesOneDevice)
 {
+    if (ngpus < 2)
+        GTEST_SKIP() << "needs 2 GPUs";
     with_device_lists({"1", "0"}, 1);
 }
 
 TEST_F(Processes, F60_EachSeesThemInAnotherOrder)
 {
+    if (ngpus < 2)
+        GTEST_SKIP() << "needs 2 GPUs";
     with_device_lists({"1,0", "0,1"}, 2);
 }
 

@@ -47,15 +47,30 @@ struct ProcessRank {
 /* Its value is the exit code of the process, unless an expectation failed: then it is 99. */
 using process_body = std::function<int(ProcessRank &)>;
 
-[[noreturn]] inline void process_main(ProcessRank &own, const std::string &devices,
+/* Where the ranks run, [ranks] each. */
+struct ProcessesPlace {
+    std::vector<std::string> devices; /* what each may see; empty: everything */
+    std::vector<int> device_of;       /* which of them it uses */
+    std::vector<int> node_of;         /* empty: NCCL tells nodes apart */
+};
+
+[[noreturn]] inline void process_main(ProcessRank &own, const ProcessesPlace &place,
                                       const process_body &body)
 {
     ProcessesShared *shared = own.shared;
+    const std::string devices = place.devices[(size_t)own.rank.rank];
     int code = 98;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
+    if (!place.node_of.empty()) {
+        const std::string node = std::to_string(place.node_of[(size_t)own.rank.rank]);
+
+        setenv("SWIMLANE_NODE", node.c_str(), 1);
+        /* NCCL has one rank of a host on a GPU */
+        setenv("NCCL_HOSTID", ("swimlane-node-" + node).c_str(), 1);
+    }
     if (own.rank.rank == 0) {
         EXPECT_EQ(ncclGetUniqueId(&shared->id), ncclSuccess);
         __atomic_store_n(&shared->id_ready, 1, __ATOMIC_RELEASE);
@@ -72,13 +87,11 @@ using process_body = std::function<int(ProcessRank &)>;
 }
 
 /* How the process of each rank has ended: its exit code, or -1 - N for signal N. Processes that have
- * not ended in time are killed. devices[rank]: what the rank may see (empty: everything); which of
- * them it uses: device_of[rank]. */
-inline std::vector<int> run_processes(const std::vector<std::string> &devices,
-                                      const std::vector<int> &device_of, int limit_s,
+ * not ended in time are killed. */
+inline std::vector<int> run_processes(const ProcessesPlace &place, int limit_s,
                                       const process_body &body)
 {
-    const int n = (int)devices.size();
+    const int n = (int)place.devices.size();
     auto *shared = static_cast<ProcessesShared *>(mmap(nullptr, sizeof(ProcessesShared),
                                                        PROT_READ | PROT_WRITE,
                                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -90,9 +103,9 @@ inline std::vector<int> run_processes(const std::vector<std::string> &devices,
         const pid_t pid = fork();
 
         if (pid == 0) {
-            ProcessRank own = {{r, n, 0, device_of[(size_t)r], nullptr}, shared};
+            ProcessRank own = {{r, n, 0, place.device_of[(size_t)r], nullptr}, shared};
 
-            process_main(own, devices[(size_t)r], body);
+            process_main(own, place, body);
         }
         pids.push_back(pid);
     }

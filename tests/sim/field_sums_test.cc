@@ -54,14 +54,13 @@ void precision(const FieldJob &job, bool one_more_rounding)
 
 TEST(Field, F30_SumsAreMadeInFp32)
 {
-    int ngpus = 0;
+    const int ngpus = on_gpus ? gpus_here() : 1;
 
-    ASSERT_EQ(cudaGetDeviceCount(&ngpus), cudaSuccess);
     for (int topk : {2, 8, 16, 32}) {
         if (slow_build && topk > 16)
             break;
         if (on_gpus && topk > 16 * ngpus)
-            GTEST_SKIP() << "SMs of " << topk << " ranks and their NICs: more than one GPU's";
+            break; /* SMs of so many ranks and their NICs: more than the GPUs have */
         FieldJob job;
 
         job.experts = topk;

@@ -37,23 +37,29 @@ inline int gpus_here()
 {
     int n = 0;
 
+    swl_ranks_environment(); /* read when CUDA is used first */
     EXPECT_EQ(swl_gpu_count(&n), cudaSuccess);
     return n;
 }
 
-/* Why a job with nodes of these sizes cannot run on so many GPUs (0: all there are), or "". */
+/* GPUs that a job uses which takes so many at most (0: all there are). */
+inline int gpus_used(int max_gpus)
+{
+    const int ngpus = gpus_here();
+
+    return max_gpus && max_gpus < ngpus ? max_gpus : ngpus;
+}
+
+/* Why a job with nodes of these sizes cannot run here on so many GPUs at most, or "". */
 inline std::string ranks_missing(const std::vector<int> &nodes, int max_gpus = 0)
 {
     const int nranks = std::accumulate(nodes.begin(), nodes.end(), 0);
-    const int ngpus = on_gpus ? gpus_here() : nranks;
-    const int used = max_gpus && max_gpus < ngpus ? max_gpus : ngpus;
+    const int used = on_gpus ? gpus_used(max_gpus) : nranks;
 
     if (!on_gpus)
         return "";
-    if (ngpus == 0)
+    if (used == 0)
         return "no GPU on this machine";
-    if (ngpus < max_gpus)
-        return std::to_string(ngpus) + " GPU here, the job needs " + std::to_string(max_gpus);
     if ((nodes.size() > 1 || nranks > used) && !swl_comm_is_standin())
         return "NCCL takes threads for one node, and one rank of it on a GPU; with the stand-in it "
                "runs";
@@ -90,7 +96,7 @@ inline void on_ranks(const std::vector<int> &nodes, const rank_body &body, int m
         EXPECT_EQ(run_ranks(nodes, SWL_PLACE_FIBERS, getenv("SIMT_SEED") ? 0 : 1, body), 0);
         return;
     }
-    const int ngpus = max_gpus ? max_gpus : gpus_here();
+    const int ngpus = gpus_used(max_gpus);
     for (int n = std::accumulate(nodes.begin(), nodes.end(), 0), r = 0; r < n; r++)
         devices.push_back(r % ngpus);
     EXPECT_EQ(run_ranks(nodes, SWL_PLACE_THREADS, 0, body, devices.data()), 0);
