@@ -23,6 +23,9 @@ struct swl_gpu_info {
     int nsms;
     int cc_major, cc_minor; /* compute capability */
     uint64_t shared_bytes;  /* dynamic shared memory a block may have */
+    /* Most queues of work that a process may have; kernels of one start one after the other. 0: each
+     * stream has its own. */
+    uint32_t most_queues;
     uint8_t uuid[16];
     uint64_t process; /* ranks with equal values share an address space */
 };

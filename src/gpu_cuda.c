@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MOST_QUEUES 32u /* of the hardware, for a process */
+
 /* ---- process state ---- */
 
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
@@ -132,6 +134,7 @@ cudaError_t swl_gpu_info(int device, struct swl_gpu_info *info_p)
         .cc_major = prop.major,
         .cc_minor = prop.minor,
         .shared_bytes = prop.sharedMemPerBlockOptin,
+        .most_queues = MOST_QUEUES,
         .process = swl_gpu_process_id(),
     };
     memcpy(info_p->uuid, prop.uuid.bytes, sizeof(info_p->uuid));

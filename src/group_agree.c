@@ -91,6 +91,9 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->route_cap = sm_option("NCCL_EP_PREPROCESS_NUM_SMS", o->preprocess_sms, gpu.nsms);
     facts->nsms = (uint32_t)gpu.nsms;
     facts->shared_bytes = gpu.shared_bytes;
+    facts->most_queues = gpu.most_queues;
+    facts->queues = o->cuda_queues ? o->cuda_queues : SWL_BUILTIN_QUEUES;
+    facts->queues = (uint32_t)swl_min_u64(facts->queues, gpu.most_queues);
     facts->process = gpu.process;
     memcpy(facts->uuid, gpu.uuid, sizeof(facts->uuid));
     facts->channel_hint = c->nchannels;

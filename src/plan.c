@@ -113,6 +113,26 @@ static uint32_t least_hint(const struct swl_rank_facts *facts, uint32_t nranks, 
     return least;
 }
 
+/* A kernel starts when those before it in its queue have ended, and kernels of ranks wait for each other:
+ * ranks that share a device in a process need a queue each. */
+static ncclResult_t check_queues(const struct swl_rank_facts *own, uint32_t r, uint32_t sharing)
+{
+    if (own->queues == 0 || sharing <= own->queues)
+        return ncclSuccess;
+    if (sharing <= own->most_queues)
+        return swl_fail(ncclInvalidUsage,
+                        "%" PRIu32 " ranks of a process share the device of rank %" PRIu32
+                        " and need a queue of work each, CUDA has %" PRIu32
+                        " there: set CUDA_DEVICE_MAX_CONNECTIONS to %" PRIu32
+                        " before its first use",
+                        sharing, r, own->queues, own->most_queues);
+    return swl_fail(ncclInvalidUsage,
+                    "%" PRIu32 " ranks of a process share the device of rank %" PRIu32
+                    " and need a queue of work each, it has %" PRIu32
+                    " for a process: start more processes, or use more devices",
+                    sharing, r, own->most_queues);
+}
+
 /* SMs for rank r: its cap, and no more than its even part of a device that ranks of one process
  * share, since all blocks of all of them must be resident together, those of NICs too. */
 static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_shape *s,
@@ -125,6 +145,7 @@ static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_
     for (uint32_t i = 0; i < nranks; i++)
         sharing += i != r && facts[i].process == own->process &&
                    memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
+    SWL_TRY(check_queues(own, r, sharing));
     part = own->nsms / sharing;
     *sms_p = (uint32_t)swl_min_u64(own->sm_cap, part > nic ? part - nic : 0);
     if (*sms_p == 0 && sharing == 1)

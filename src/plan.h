@@ -19,6 +19,7 @@ extern "C" {
 #endif
 
 #define SWL_BUILTIN_SMS         16u
+#define SWL_BUILTIN_QUEUES      8u /* CUDA's own */
 #define SWL_BUILTIN_TIMEOUT_NS  UINT64_C(100000000000)
 #define SWL_BUILTIN_SETUP_NS    UINT64_C(60000000000)
 #define SWL_MOST_TIMEOUT_NS     (UINT64_C(1) << 62) /* added to a time of day it still fits */
@@ -36,6 +37,8 @@ struct swl_rank_facts {
     uint64_t process;
     uint64_t shared_bytes;  /* dynamic shared memory of a block */
     uint32_t block_threads; /* most threads of a block of any of our kernels */
+    uint32_t queues;        /* of work that the rank's process has on the device, 0 = any number */
+    uint32_t most_queues;   /* that it could have */
     uint32_t nsms;
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */

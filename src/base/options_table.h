@@ -23,6 +23,7 @@ OPT(setup_timeout_ms, "SWIMLANE_SETUP_TIMEOUT_MS", NULL, u32, 0, 1, 3600000, "ms
 OPT(comm_sms, "NCCL_EP_COMM_SMS", NULL, u32, 0, 1, 65535, "SMs", "SMs of dispatch and combine; above the device's number it is ignored.")
 OPT(shuffle_sms, "NCCL_EP_SHUFFLE_SMS", NULL, u32, 0, 1, 65535, "SMs", "Accepted; no kernel of this version uses it.")
 OPT(preprocess_sms, "NCCL_EP_PREPROCESS_NUM_SMS", NULL, u32, 0, 1, 65535, "SMs", "SMs of the route kernel; above the device's number it is ignored.")
+OPT(cuda_queues, "CUDA_DEVICE_MAX_CONNECTIONS", NULL, u32, 0, 1, 32, "queues", "CUDA's own, which it reads at its first use: queues of work of a process on each GPU, 8 by default. Ranks of a process that share a GPU need one each, or the group is refused.")
 OPT(tokens_per_chunk, "NCCL_EP_TOKENS_PER_CHUNK", NULL, u32, 0, 1, 65536, "tokens", "Hint: slots sent together, rounded up to a multiple of 32.")
 OPT(em_local_dup, "NCCL_EP_HT_EM_LOCAL_DUP", NULL, flag, 0, 0, 1, "", "Accepted; refused together with NCCL_EP_HT_EM_NVLINK_DUP.")
 OPT(em_nvlink_dup, "NCCL_EP_HT_EM_NVLINK_DUP", NULL, flag, 0, 0, 1, "", "Accepted; refused together with NCCL_EP_HT_EM_LOCAL_DUP.")

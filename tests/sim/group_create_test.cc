@@ -222,19 +222,55 @@ TEST(GroupCreate, TransportsThatAreNotAllowedAreNotUsed)
     unsetenv("SWIMLANE_TRANSPORT");
 }
 
-TEST(GroupCreate, F57ManyRanks)
+/* A group, or its refusal with these words. */
+void many_ranks(int nranks, int max_gpus, std::initializer_list<const char *> refusal)
 {
-    for (int nranks : {32, 33, 64, 65, 128, 129})
-        on_ranks({nranks}, [&](swl_rank *rank) {
+    SCOPED_TRACE(nranks);
+    on_ranks(
+        {nranks},
+        [&](swl_rank *rank) {
             ncclEpGroupConfig_t config = small_config();
             ncclEpGroup_t group = nullptr;
 
             config.num_experts = (unsigned)nranks;
             config.max_dispatch_tokens_per_rank = 1;
             config.max_token_bytes = 16;
-            ASSERT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
+            ASSERT_EQ(ncclEpCreateGroup(&group, rank->comm, &config),
+                      refusal.size() ? ncclInvalidUsage : ncclSuccess);
+            expect_sentence(refusal);
             EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
-        });
+        },
+        max_gpus);
+}
+
+/* A GPU has 32 queues for a process, and every rank needs one. */
+TEST(GroupCreate, F57ManyRanks)
+{
+    for (int nranks : {32, 33, 64, 65, 128, 129})
+        if (on_gpus && nranks > 32 * gpus_here())
+            many_ranks(nranks, 0, {"ranks of a process share the device of rank 0", "it has 32"});
+        else
+            many_ranks(nranks, 0, {});
+}
+
+TEST(GroupCreate, D_B3_FewerQueuesThanRanksOfAGpuAreRefused)
+{
+    const char *const before = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const std::string text = before ? before : "";
+
+    for (const char *queues : {"1", ""}) { /* unset: 8 */
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", queues, 1);
+        if (on_gpus)
+            many_ranks(9, 1,
+                       {"9 ranks of a process share the device of rank 0",
+                        *queues ? "CUDA has 1 " : "CUDA has 8 ",
+                        "set CUDA_DEVICE_MAX_CONNECTIONS to 32"});
+        else
+            many_ranks(9, 1, {});
+    }
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", text.c_str(), 1);
+    if (!before)
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
 /* ---- the caller's allocator ---- */

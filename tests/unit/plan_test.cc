@@ -309,6 +309,30 @@ TEST(Plan, TooManyRanksOnADeviceAreRefusedWithTheNumbers)
     EXPECT_NE(std::string(swl_last_error()).find("3 SMs"), std::string::npos);
 }
 
+// A kernel behind one that waits for it in the same queue never starts.
+TEST(Plan, D_B3_RanksOfADeviceAndProcessNeedAQueueEach)
+{
+    Job j({33}, 1, 132);
+
+    for (swl_rank_facts &f : j.facts) {
+        f.uuid[0] = 0;
+        f.queues = f.most_queues = 32;
+    }
+    ASSERT_EQ(j.make(), ncclInvalidUsage);
+    for (const char *word : {"33 ranks of a process share the device of rank 0", "it has 32"})
+        EXPECT_NE(std::string(swl_last_error()).find(word), std::string::npos) << word;
+    j.facts[32].process = 2;
+    EXPECT_EQ(j.make(), ncclSuccess);
+    for (swl_rank_facts &f : j.facts)
+        f.queues = 31;
+    ASSERT_EQ(j.make(), ncclInvalidUsage);
+    for (const char *word : {"32 ranks", "CUDA has 31", "CUDA_DEVICE_MAX_CONNECTIONS to 32"})
+        EXPECT_NE(std::string(swl_last_error()).find(word), std::string::npos) << word;
+    for (swl_rank_facts &f : j.facts)
+        f.queues = 0; // the emulator
+    EXPECT_EQ(j.make(), ncclSuccess);
+}
+
 TEST(Plan, HintsAreUpperBounds)
 {
     Job j({2, 2});
