@@ -4,36 +4,67 @@
  * multiplies by e + 1, on the host), sends the results back and checks what comes out: the sum over a
  * token's experts of weight x (e + 1) x token.
  *
- *   exchange [RANKS]        4 by default; a GPU for each, emulated or real */
+ *   exchange [RANKS]        4 by default
+ *
+ * The ranks are dealt to the GPUs of this machine, emulated or real, in turn. NCCL takes one rank on a
+ * GPU: where there are fewer GPUs than ranks, the program starts itself anew with Swimlane's stand-in
+ * for NCCL (EXCHANGE_STANDIN, named by the build), which takes several. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <nccl_ep.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <swimlane.h>
+#include <unistd.h>
 
 enum { TOKENS = 32, HIDDEN = 64, TOPK = 2, EXPERTS = 8, MAX_RANKS = 8 };
 
-#define EP(call)   check((call) == ncclSuccess, #call, swimlaneLastError())
-#define NCCL(call) check((call) == ncclSuccess, #call, ncclGetLastError(NULL))
-#define CUDA(call) check((call) == cudaSuccess, #call, cudaGetErrorString(cudaPeekAtLastError()))
+/* The result first, then what it means: arguments of a function may be evaluated in any order. */
+#define EP(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != ncclSuccess)                                                                 \
+            fail(#call, swimlaneLastError());                                                      \
+    } while (0)
+#define NCCL(call)                                                                                 \
+    do {                                                                                           \
+        const ncclResult_t result = (call);                                                        \
+        if (result != ncclSuccess)                                                                 \
+            fail(#call, ncclGetErrorString(result));                                               \
+    } while (0)
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        const cudaError_t result = (call);                                                         \
+        if (result != cudaSuccess)                                                                 \
+            fail(#call, cudaGetErrorString(result));                                               \
+    } while (0)
 
 struct rank {
-    int rank, nranks;
+    int rank, nranks, device;
     const ncclUniqueId *id;
     int wrong;
 };
 
-/* The other ranks would wait for this one: end the program. */
+/* The other ranks would wait for this one: end the program. Threads come here together, and the first one
+ * ends it; without exit(), whose clean-up would meet calls of the others. */
+static void fail(const char *call, const char *why)
+{
+    static atomic_flag failing = ATOMIC_FLAG_INIT;
+
+    while (atomic_flag_test_and_set(&failing))
+        sleep(1);
+    fprintf(stderr, "exchange: %s: %s\n", call, why);
+    fflush(NULL);
+    _exit(1);
+}
+
 static void check(int ok, const char *call, const char *why)
 {
-    if (ok)
-        return;
-    fprintf(stderr, "%s: %s\n", call, why);
-    exit(1);
+    if (!ok)
+        fail(call, why);
 }
 
 static void *device_memory(size_t bytes)
@@ -203,7 +234,7 @@ static void *run(void *arg)
     config.max_token_bytes = HIDDEN * sizeof(float);
     config.max_num_sms = 4;
 
-    CUDA(cudaSetDevice(r->rank));
+    CUDA(cudaSetDevice(r->device));
     NCCL(ncclCommInitRank(&comm, r->nranks, *r->id, r->rank));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     EP(ncclEpCreateGroup(&group, comm, &config));
@@ -214,21 +245,50 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* GPUs for the ranks; does not return where they have to share and the stand-in is not there yet. */
+static int find_gpus(int nranks, char **argv)
+{
+    int ngpus = 0;
+
+    CUDA(cudaGetDeviceCount(&ngpus));
+    check(ngpus > 0, "cudaGetDeviceCount", "there is no GPU");
+#ifdef EXCHANGE_STANDIN
+    if (ngpus < nranks && !getenv("EXCHANGE_SHARED")) {
+        printf("%d ranks on %d GPU%s: with the stand-in for NCCL\n", nranks, ngpus,
+               ngpus > 1 ? "s" : "");
+        fflush(NULL);
+        setenv("EXCHANGE_SHARED", "1", 1);
+        setenv("LD_PRELOAD", EXCHANGE_STANDIN, 1);
+        /* CUDA reads them at its first use: a queue for each rank's stream, and no code to be loaded
+         * while kernels wait for each other */
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+        setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+        execv("/proc/self/exe", argv);
+        fail("execv", "the program cannot start itself anew");
+    }
+#else
+    (void)nranks;
+    (void)argv;
+#endif
+    return ngpus;
+}
+
 int main(int argc, char **argv)
 {
     const int nranks = argc > 1 ? atoi(argv[1]) : 4;
     struct rank ranks[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
     ncclUniqueId id;
-    int wrong = 0;
+    int wrong = 0, ngpus;
 
     if (nranks < 1 || nranks > MAX_RANKS || EXPERTS % nranks != 0) {
         fprintf(stderr, "usage: exchange [1, 2, 4 or 8 ranks]\n");
         return 2;
     }
+    ngpus = find_gpus(nranks, argv);
     NCCL(ncclGetUniqueId(&id));
     for (int i = 0; i < nranks; i++) {
-        ranks[i] = (struct rank){.rank = i, .nranks = nranks, .id = &id};
+        ranks[i] = (struct rank){.rank = i, .nranks = nranks, .device = i % ngpus, .id = &id};
         check(pthread_create(&threads[i], NULL, run, &ranks[i]) == 0, "pthread_create",
               "no thread");
     }
