@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Build the cuda place and run what needs GPUs; the table at the end says how each step went.
-#   tests/gpu/run.sh --part test       GPU tests, every result compared byte by byte
+# Build the cuda place and run what needs GPUs; the table at the end says how each step went. One GPU is
+# enough: ranks share it, and what needs a second one is skipped and says so.
+#   tests/gpu/run.sh                   everything, in at most 10 minutes with 16 cores
+#   tests/gpu/run.sh --part test       GPU tests, the example, launchers: every result compared
 #   tests/gpu/run.sh --part sanitize   compute-sanitizer over small runs
 #   tests/gpu/run.sh --part bench      times of dispatch and combine
-#   tests/gpu/run.sh --part all        all three
 # Options: --build FOLDER (build/gpu), --only PATTERN (steps whose name matches the regular expression).
-# Each part takes at most 10 minutes, the build included; a second call does not build again. Logs and
-# the JSON files of the bench go to $OUT, if set, else to logs/ in the build folder.
+# A second call does not build again. Logs and the JSON files of the bench go to $OUT, if set, else to
+# logs/ in the build folder.
 # Exit code 0: nothing failed; 1: something failed, or there is no GPU; 2: wrong arguments.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/gpu
-part=
+part=all
 only=.
-part_seconds=590
+ends=595 # seconds after the start
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
 say() { printf 'run.sh: %s\n' "$*"; }
 
 while [ $# -gt 0 ]; do
@@ -47,7 +48,6 @@ mkdir -p "$build" "$logs" || exit 1
 
 table=()
 failed=0
-part_ends=0
 
 # note NAME RESULT SECONDS REMARK: a row of the table.
 note() {
@@ -70,11 +70,11 @@ gtest_remark() {
 
 # step NAME LIMIT COMMAND...: run it with output to its log and at most LIMIT seconds; a row of the table.
 step() {
-    local name=$1 limit=$2 rc=0 result=passed began=$SECONDS left=$((part_ends - SECONDS)) log
+    local name=$1 limit=$2 rc=0 result=passed began=$SECONDS left=$((ends - SECONDS)) log
     shift 2
     [[ $name =~ $only ]] || [ "$name" = build ] || return 0
     if [ $left -lt 10 ]; then
-        note "$name" FAILED - "not run: the part's 10 minutes were over"
+        note "$name" FAILED - "not run: the 10 minutes were over"
         return 1
     fi
     [ "$limit" -le "$left" ] || limit=$left
@@ -113,6 +113,10 @@ if [ -n "$nccl" ] && [ -d "$nccl/lib" ]; then
 fi
 command -v nvcc >/dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || export PATH=$PATH:/usr/local/cuda/bin
 
+# Where ranks share a GPU the bench has to be told under launchers, each of whose processes sees it.
+shared=()
+[ "$ngpus" -ge 2 ] || shared=(--ranks-per-gpu 2)
+
 tests=ON
 [ -e /usr/include/gtest/gtest.h ] || [ -n "${GTest_ROOT:-}${CMAKE_PREFIX_PATH:-}" ] || tests=OFF
 
@@ -139,20 +143,16 @@ find_network() {
 
 # ---- parts ----
 
-# Every test program of the label gpu is a step; then runs of the bench, started in every way.
+# The example, every test program of the label gpu, then runs of the bench, started in every way.
 part_test() {
-    local name
+    local name names
+    step "example exchange" 60 "$build/examples/exchange"
     [ $tests = ON ] || note "GPU tests" FAILED - "googletest is missing (or name its place in GTest_ROOT)"
-    local names
     names=$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')
     # what only GPUs can show comes first
     for name in $(grep -v -e ^group -e ^field <<<"$names") $(grep -e ^group -e ^field <<<"$names"); do
-        step "$name" 200 "$build/tests/$name"
+        step "$name" 120 "$build/tests/$name"
     done
-    if [ "$ngpus" -lt 2 ]; then
-        skip "launchers" "one GPU"
-        return 0
-    fi
     verified_runs 1x2 --nodes 1 --ranks-per-node 2
     find_network blocks
     if [ -n "$no_network" ]; then
@@ -160,12 +160,14 @@ part_test() {
     else
         verified_runs 2x1 --nodes 2 --ranks-per-node 1
     fi
+    step "processes 2x1 over TCP" 60 env SWIMLANE_TRANSPORT=peer,tcp SWIMLANE_SOCKET_IFNAME=lo \
+        "$bench" --place processes --nodes 2 --ranks-per-node 1 --tokens 64 --ragged --poison
 }
 
 # verified_runs SHAPE ARGUMENT...: two ranks, started in each way, with NCCL itself where it takes them.
 verified_runs() {
     local shape=$1 work="--tokens 512 --ragged --outputs mixed --sms 16 --poison"
-    local run=("${@:2}")
+    local run=("${@:2}" ${shared[@]+"${shared[@]}"})
     # shellcheck disable=SC2206 # a list of words
     run+=($work)
     step "threads $shape" 60 "$bench" --place threads "${run[@]}"
@@ -191,7 +193,10 @@ sanitizer() {
 }
 
 part_sanitize() {
-    find_network thread
+    # on one GPU the tool keeps a thread's NIC waiting for the kernels that wait for it: docs/testing.md
+    local executor=thread
+    [ "$ngpus" -ge 2 ] || executor=blocks
+    find_network $executor
     local tool outputs small="--tokens 24 --hidden 256 --topk 4 --experts 16 --sms 4 --iterations 2
         --warmup 0 --timeout-ms 60000 --poison --quiet"
     if ! command -v compute-sanitizer >/dev/null; then
@@ -202,25 +207,25 @@ part_sanitize() {
     [ ! -x "$build/tests/gpu_device_test" ] ||
         sanitizer memcheck "device.h" 120 "$build/tests/gpu_device_test" \
             --gtest_filter='-*DataPublished*:*Conversions*'
+    # the stand-in from the start: the tool need not follow the bench, which would start itself anew
+    export LD_PRELOAD=$build/tools/libswl_nccl.so
     for tool in memcheck racecheck synccheck; do
-        if [ "$ngpus" -lt 2 ]; then
-            skip "$tool 1x2" "one GPU"
-            continue
-        fi
         for outputs in plain library; do
             # shellcheck disable=SC2086 # a list of words
-            sanitizer $tool "1x2 $outputs" 90 "$bench" --place threads --nodes 1 \
+            sanitizer $tool "1x2 $outputs" 60 "$bench" --place threads --nodes 1 \
                 --ranks-per-node 2 $small --ragged --outputs $outputs
         done
-        # shellcheck disable=SC2086 # a list of words
         if [ -n "$no_network" ]; then
             skip "$tool 2x1" "$no_network"
+        elif [ "$tool $executor" = "synccheck blocks" ]; then
+            skip "$tool 2x1" "needs a second GPU: it takes named barriers of a part of a block for an error"
         else
-            # the stand-in from the start: the tool need not follow the bench, which would start itself anew
-            LD_PRELOAD=$build/tools/libswl_nccl.so SWIMLANE_SOFT_EXECUTOR=thread sanitizer $tool "2x1 NIC by a thread" 90 "$bench" \
+            # shellcheck disable=SC2086 # a list of words
+            SWIMLANE_SOFT_EXECUTOR=$executor sanitizer $tool "2x1 NIC by $executor" 60 "$bench" \
                 --place threads --nodes 2 --ranks-per-node 1 $small --ragged
         fi
     done
+    unset LD_PRELOAD
 }
 
 # One row of the bench table from a JSON file of swimlane-bench.
@@ -255,14 +260,11 @@ bench_run() {
 }
 
 part_bench() {
-    local outputs sms bench_shape="--tokens 4096 --hidden 7168 --topk 8 --experts 256"
-    if [ "$ngpus" -lt 2 ]; then
-        skip "bench 1x2" "one GPU"
-        return 0
-    fi
+    local outputs sms all_sms="8 16 24 32 48" bench_shape="--tokens 4096 --hidden 7168 --topk 8 --experts 256"
+    [ "$ngpus" -ge 2 ] || all_sms="16 24" # inside one GPU: for comparisons only
     bench_rows=()
     for outputs in library plain; do
-        for sms in 8 16 24 32 48; do
+        for sms in $all_sms; do
             bench_run "1x2 $outputs $sms SMs" --nodes 1 --ranks-per-node 2 --outputs $outputs --sms $sms
         done
     done
@@ -276,17 +278,17 @@ part_bench() {
         done
     fi
     [ ${#bench_rows[@]} -gt 0 ] || return 0
-    say "us between stream events, slowest rank, median (min-max) of 20; GB/s of the busiest rank over"
-    say "NVLink or network; SMs of the kernels, to which several nodes add those of the software NIC"
+    say "us between stream events, slowest rank, median (min-max) of 20; GB/s of the busiest rank between"
+    say "GPUs (inside the GPU, if there is one) or nodes; SMs of the kernels, without the software NIC's"
     printf '%-28s %-18s %-18s %-18s %-14s %s\n' "" dispatch combine update "dispatch GB/s" "combine GB/s"
     printf '%s\n' "${bench_rows[@]}"
 }
 
-for part in "${parts[@]}"; do
-    part_ends=$((SECONDS + part_seconds))
-    build_all || continue
-    "part_$part"
-done
+if build_all; then
+    for part in "${parts[@]}"; do
+        "part_$part"
+    done
+fi
 printf '\n'
 printf '%s\n' "${table[@]}"
 nvidia-smi --query-gpu=index,clocks.sm,memory.used --format=csv,noheader | paste -s -d '|' -
