@@ -19,6 +19,8 @@ target_link_libraries(abi_load PRIVATE swl_flags)
 add_test(NAME abi_check
          COMMAND "${CMAKE_CURRENT_LIST_DIR}/abi_check.sh" $<TARGET_FILE:nccl_ep>
                  $<TARGET_FILE:nccl_ep_static> $<TARGET_FILE:abi_load> ${SWL_PLACE})
+add_test(NAME check_parts COMMAND "${CMAKE_CURRENT_LIST_DIR}/check_parts_test.sh" "${PROJECT_SOURCE_DIR}")
+set_tests_properties(check_parts PROPERTIES LABELS unit TIMEOUT 120)
 add_test(NAME include_rules COMMAND "${CMAKE_CURRENT_LIST_DIR}/include_rules.sh")
 
 # The real CUDA and NCCL headers and nvcc, where this machine has them, in every place.

@@ -1,6 +1,7 @@
 # setup.sh: what the scripts share; sourced by tools/demo, tools/check and tools/lint.
 #
 # say TEXT           one line about what happens
+# have COMMAND-OR-FILE  is it here?
 # need COMMAND-OR-FILE PACKAGE...   remember packages whose command or file is missing
 # install_needed     install them with apt-get, with sudo when not root
 # quietly LOG CMD... run with output to LOG; show its end when it fails
@@ -12,14 +13,15 @@ needed=()
 
 say() { printf '%s\n' "swimlane: $*"; }
 
-need() {
-    local what=$1
-    shift
-    case $what in
-    /*) [ -e "$what" ] && return 0 ;;
-    *) command -v "$what" >/dev/null 2>&1 && return 0 ;;
+have() {
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
     esac
-    needed+=("$@")
+}
+
+need() {
+    have "$1" || needed+=("${@:2}")
 }
 
 find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
@@ -37,20 +39,38 @@ need_to_build() {
     need g++ g++
 }
 
+# need_to_check PART: what a part of tools/check cannot do without.
 need_to_check() {
     need_to_build
     need python3 python3
-    need /usr/include/gtest/gtest.h libgtest-dev
-    need /usr/include/infiniband/mlx5dv.h libibverbs-dev
-    need /usr/include/rdma/rdma_cma.h librdmacm-dev
-    need clang-14 clang-14
-    need "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.tsan-$(uname -m).a" libclang-rt-14-dev
-    need clang-format-14 clang-format-14
-    need clang-tidy-14 clang-tidy-14
-    need cppcheck cppcheck
-    need shellcheck shellcheck
-    need pkg-config pkg-config
-    need unshare util-linux
+    case $1 in
+    hidden | lint) ;;
+    *) need /usr/include/gtest/gtest.h libgtest-dev ;;
+    esac
+    case $1 in
+    tsan)
+        need clang-14 clang-14
+        need "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.tsan-$(uname -m).a" libclang-rt-14-dev
+        ;;
+    esac
+}
+
+# want_to_check PART: what it does more with, and says that it left out without.
+want_to_check() {
+    case $1 in
+    sim | asan | tsan | cuda)
+        need /usr/include/infiniband/mlx5dv.h libibverbs-dev
+        need /usr/include/rdma/rdma_cma.h librdmacm-dev
+        need pkg-config pkg-config
+        ;;
+    hidden) need unshare util-linux ;;
+    lint)
+        need clang-format-14 clang-format-14
+        need clang-tidy-14 clang-tidy-14
+        need cppcheck cppcheck
+        need shellcheck shellcheck
+        ;;
+    esac
 }
 
 quietly() {
