@@ -117,7 +117,7 @@ static void watch_silence(int fd, uint64_t silence_ns)
 static int listen_tcp(struct swl_oob *oob)
 {
     struct tcp_place *place = &oob->place.at;
-    struct tcp_why why = {""};
+    struct tcp_why why = {.error = 0};
     char text[80];
     int fd = -1;
 
@@ -247,16 +247,18 @@ static bool send_secret(struct swl_oob *oob, int fd, uint16_t kind, const uint8_
 /* One attempt; a listener whose backlog is full, or that does not listen yet, is asked again. */
 static void call_peer(struct swl_oob *oob, struct oob_peer *p, const struct oob_place *place)
 {
-    struct tcp_why why;
+    struct tcp_why why = {.error = 0};
     int fd;
 
     if (place->process == oob->place.process) {
         fd = connect_local(place);
+        why.error = fd < 0 ? errno : 0;
     } else {
         fd = swl_tcp_connect(&place->at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
         if (fd >= 0)
             watch_silence(fd, oob->config.silence_ns);
     }
+    p->error = fd < 0 ? why.error : 0;
     p->in_bytes = 0;
     p->fd = fd;
     if (fd >= 0 && send_secret(oob, fd, SWL_OOB_HELLO, place->nonce))
@@ -384,10 +386,36 @@ static uint32_t first_missing(const struct swl_oob *oob)
     return UINT32_MAX;
 }
 
+/* The limit has passed and this peer is missing: what was tried, and how that ended. */
+static ncclResult_t fail_missing(const struct swl_oob *oob, const struct oob_meeting *m,
+                                 const struct oob_peer *p)
+{
+    const struct oob_place place = place_of(&m->all[p->rank]);
+    const bool local = place.process == oob->place.process, caller = p->rank < oob->config.rank;
+    struct tcp_place own = oob->place.at, other = place.at;
+    char time[32], here[80], there[80];
+
+    /* the port is that of who listens */
+    (caller ? &own : &other)->at.v4.sin_port = 0;
+    swl_tcp_text(&own, here, sizeof(here));
+    swl_tcp_text(&other, there, sizeof(there));
+    swl_time_text(oob->config.timeout_ns, time, sizeof(time));
+    return swl_fail(
+        ncclSystemError,
+        "rank %" PRIu32 " channel: rank %" PRIu32
+        " has not connected within %s: %s %s, this rank %s %s: %s%s",
+        oob->config.rank, p->rank, time, caller ? "it listens at" : "it would come from",
+        local ? "a local socket" : there, caller ? "calls from" : "listens at",
+        local ? "a local socket" : here,
+        !caller    ? "no call came"
+        : p->error ? strerror(p->error)
+                   : "no welcome came",
+        descriptors_left(oob) ? "" : "; this process has no descriptor left (ulimit -n)");
+}
+
 static ncclResult_t meet_all(struct swl_oob *oob, struct oob_meeting *m)
 {
     uint64_t called_ns = 0;
-    char time[32];
 
     for (;;) {
         const uint64_t now = swl_gpu_now_ns();
@@ -402,11 +430,7 @@ static ncclResult_t meet_all(struct swl_oob *oob, struct oob_meeting *m)
             break;
         swl_gpu_sleep_ns(POLL_NS);
     }
-    swl_time_text(oob->config.timeout_ns, time, sizeof(time));
-    return swl_fail(
-        ncclSystemError, "rank %" PRIu32 " channel: rank %" PRIu32 " has not connected within %s%s",
-        oob->config.rank, oob->peers[first_missing(oob)].rank, time,
-        descriptors_left(oob) ? "" : "; this process has no descriptor left (ulimit -n)");
+    return fail_missing(oob, m, &oob->peers[first_missing(oob)]);
 }
 
 ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *all,

@@ -42,6 +42,7 @@ struct oob_peer {
     uint32_t queued, out_bytes; /* out_bytes of out[0] have been sent */
     struct swl_oob_message out[OOB_QUEUE];
     bool tell; /* GONE is to be received */
+    int error; /* of the last call of this peer; 0: it was taken */
     int why;   /* errno of the end; 0: it was closed */
 };
 

@@ -195,6 +195,38 @@ TEST_P(Oob, WhoDoesNotConnectIsNamed)
     close_all(&c);
 }
 
+// Rank 1 calls rank 0, where nobody listens any more; rank 2 was to call rank 0.
+TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
+{
+    const bool tcp = GetParam();
+    Channels c;
+
+    c.timeout_ns = 300 * ms;
+    open_all(&c, 3, tcp);
+    swl_oob_close(c.oob[0]);
+    c.oob[0] = nullptr;
+    on_fibers(2, [&c](uint32_t r) {
+        if (r == 1)
+            connect_rank(&c, 1, c.address);
+    });
+    EXPECT_EQ(c.connected[1], ncclSystemError);
+    for (const char *words : {"rank 1 channel: rank 0 has not connected within 300 ms",
+                              tcp ? "it listens at 127.0.0.1:" : "it listens at a local socket",
+                              tcp ? " (lo), this rank calls from 127.0.0.1 (lo)"
+                                  : "this rank calls from a local socket",
+                              "Connection refused"})
+        EXPECT_NE(c.sentence[1].find(words), std::string::npos) << words << ": " << c.sentence[1];
+    open_rank(&c, 0);
+    on_fibers(1, [&c](uint32_t) { connect_rank(&c, 0, c.address); });
+    for (const char *words :
+         {"rank 0 channel: rank 1 has not connected within 300 ms",
+          tcp ? "it would come from 127.0.0.1 (lo), this rank listens at 127.0.0.1:"
+              : "this rank listens at a local socket",
+          "no call came"})
+        EXPECT_NE(c.sentence[0].find(words), std::string::npos) << words << ": " << c.sentence[0];
+    close_all(&c);
+}
+
 TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
 {
     Channels c;

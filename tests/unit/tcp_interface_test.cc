@@ -37,7 +37,7 @@ typedef std::vector<struct tcp_interface> host;
 // Name and address of the choice, or what keeps the host from having one.
 std::string picked(const host &all, const char *list, std::string *why_p = nullptr)
 {
-    struct tcp_why why = {""};
+    struct tcp_why why = {};
     const int at = swl_tcp_pick(all.data(), static_cast<uint32_t>(all.size()), list,
                                 "SWIMLANE_SOCKET_IFNAME", &why);
     char text[80];
@@ -175,7 +175,7 @@ TEST(TcpInterface, F94_TheRefusalNamesTheVariableThatWasSet)
     for (const char *name : names) {
         struct swl_options o;
         struct tcp_place place;
-        struct tcp_why why = {""};
+        struct tcp_why why = {};
 
         setenv(name, "nosuch", 1);
         swl_options_read(&o);

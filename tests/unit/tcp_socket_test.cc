@@ -41,7 +41,7 @@ TEST(TcpSocket, SignalsDoNotEndConnecting)
 {
     struct sigaction counted = {}, before;
     struct tcp_place place;
-    struct tcp_why why = {""};
+    struct tcp_why why = {};
     const pthread_t me = pthread_self();
     int listener, fds[2];
     uint32_t stop = 0;

@@ -6,6 +6,7 @@
 #include "src/base/log.h"
 #include "src/gpu.h"
 #include "transport/proxy/verbs_wire.h"
+#include "transport/tcp/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -219,11 +220,39 @@ static union verbs_ip address_of(const struct verbs_place *place)
 }
 
 /* Nothing comes of it any more; whoever wants something from the peer is told. */
-void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what)
+static void text_of(const union verbs_ip *ip, char *text, size_t bytes)
 {
-    if (!q->lost)
-        swl_log(SWL_LEVEL_DEBUG, "rank %u nic: %s queue pair 0x%06x: %s", w->rank, w->port.name,
-                q->qp->qp_num, what);
+    struct tcp_place place;
+
+    memset(&place, 0, sizeof(place));
+    memcpy(&place.at, ip, sizeof(*ip));
+    swl_tcp_text(&place, text, bytes);
+}
+
+/* Both addresses; 176 bytes hold any. */
+static void text_of_link(const struct verbs_wire *w, const struct verbs_place *peer, char *text,
+                         size_t bytes)
+{
+    const union verbs_ip to = address_of(peer);
+    char here[80], there[80];
+
+    text_of(&w->cm->at, here, sizeof(here));
+    text_of(&to, there, sizeof(there));
+    snprintf(text, bytes, "from %s to %s", here, there);
+}
+
+void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what,
+                       int error)
+{
+    char ends[176] = "";
+
+    if (!q->lost) {
+        text_of_link(w, &q->link.peer, ends, sizeof(ends));
+        /* an end of what was connected is told to the group by other ways */
+        swl_log(q->link.waits ? SWL_LEVEL_WARN : SWL_LEVEL_DEBUG,
+                "rank %u nic: %s queue pair 0x%06x, %s: %s%s%s", w->rank, w->port.name,
+                q->qp->qp_num, ends, what, error ? ": " : "", error ? strerror(error) : "");
+    }
     q->lost = true;
     q->link.waits = false;
 }
@@ -252,13 +281,15 @@ static void accept_request(struct verbs_wire *w, struct verbs_queue *q,
                            const struct verbs_request *r)
 {
     struct cm_param p = swl_verbs_cm_param(w, q, r->reads_in, r->reads_out);
+    int error;
 
     if (w->cm->calls.rdma_accept(r->id, &p) == 0) {
         q->link.id = r->id;
         return;
     }
+    error = errno;
     swl_verbs_cm_refuse(w->cm, r->id);
-    swl_verbs_cm_lose(w, q, "librdmacm does not accept its connection");
+    swl_verbs_cm_lose(w, q, "librdmacm does not accept its connection", error);
 }
 
 bool swl_verbs_cm_is_for(const struct verbs_request *r, const struct verbs_queue *q)
@@ -298,17 +329,19 @@ ncclResult_t swl_verbs_cm_connect(struct verbs_wire *w, struct verbs_queue *q,
     union verbs_ip from = cm->at, to = address_of(peer);
     const uint64_t ms = w->timeout_ns / 1000000 + 1;
     const int timeout_ms = ms < RESOLVE_MAX_MS ? (int)ms : RESOLVE_MAX_MS;
+    char ends[176];
 
     from.v4.sin_port = 0;
     q->link.peer = *peer;
     q->link.deadline_ns = swl_gpu_now_ns() + w->timeout_ns;
     q->link.active = memcmp(q->link.number, peer->number, VERBS_NUMBER_BYTES) < 0;
+    text_of_link(w, peer, ends, sizeof(ends));
     errno = 0;
     if (q->link.active &&
         (cm->calls.rdma_create_id(cm->channel, &q->link.id, NULL, CM_PORT_SPACE_TCP) != 0 ||
          cm->calls.rdma_resolve_addr(q->link.id, &from.any, &to.any, timeout_ms) != 0))
-        return swl_fail(ncclSystemError, "rank %u nic: %s does not begin to connect: %s", w->rank,
-                        w->port.name, errno ? strerror(errno) : "no reason given");
+        return swl_fail(ncclSystemError, "rank %u nic: %s does not begin to connect %s: %s",
+                        w->rank, w->port.name, ends, errno ? strerror(errno) : "no reason given");
     q->link.waits = true;
     swl_verbs_cm_take_held(w, q);
     return ncclSuccess;

@@ -105,7 +105,9 @@ struct verbs_cm {
 
 /* With the lock of the connections, and that of the queue pair where one is named. */
 void swl_verbs_cm_refuse(const struct verbs_cm *cm, struct cm_id *id);
-void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what);
+/* error: of errno, 0 = none is known. */
+void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what,
+                       int error);
 struct cm_param swl_verbs_cm_param(const struct verbs_wire *w, const struct verbs_queue *q,
                                    uint32_t reads_in, uint32_t reads_out);
 bool swl_verbs_cm_is_for(const struct verbs_request *r, const struct verbs_queue *q);

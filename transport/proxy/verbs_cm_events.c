@@ -5,6 +5,7 @@
 
 #include "src/gpu.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define LOOK_EVERY 256 /* calls of progress, where no connection is being made */
@@ -54,35 +55,38 @@ static int ask_to_connect(struct verbs_wire *w, struct verbs_queue *q)
     return w->cm->calls.rdma_connect(q->link.id, &p);
 }
 
-static void take_link_event(struct verbs_wire *w, struct verbs_queue *q, uint32_t event)
+/* status: of the event, a negative number of errno or a reason of the transport. */
+static void take_link_event(struct verbs_wire *w, struct verbs_queue *q, uint32_t event, int status)
 {
+    const int error = status < 0 ? -status : 0;
+
     switch (event) {
     case CM_ADDR_RESOLVED:
         if (w->cm->calls.rdma_resolve_route(q->link.id, ROUTE_MS) != 0)
-            swl_verbs_cm_lose(w, q, "librdmacm finds no route");
+            swl_verbs_cm_lose(w, q, "librdmacm finds no route", errno);
         break;
     case CM_ROUTE_RESOLVED:
         if (ask_to_connect(w, q) != 0)
-            swl_verbs_cm_lose(w, q, "librdmacm does not connect");
+            swl_verbs_cm_lose(w, q, "librdmacm does not connect", errno);
         break;
     case CM_ESTABLISHED:
         q->link.established = true;
         if (q->link.active && q->link.waits && greet(q) != 0)
-            swl_verbs_cm_lose(w, q, "the device refuses a greeting");
+            swl_verbs_cm_lose(w, q, "the device refuses a greeting", 0);
         open_link(q);
         break;
     case CM_ADDR_ERROR:
     case CM_ROUTE_ERROR:
     case CM_UNREACHABLE:
-        swl_verbs_cm_lose(w, q, "its peer cannot be reached");
+        swl_verbs_cm_lose(w, q, "its peer cannot be reached", error);
         break;
     case CM_CONNECT_ERROR:
     case CM_REJECTED:
-        swl_verbs_cm_lose(w, q, "its peer does not connect");
+        swl_verbs_cm_lose(w, q, "its peer does not connect", error);
         break;
     case CM_DISCONNECTED:
     case CM_DEVICE_REMOVAL:
-        swl_verbs_cm_lose(w, q, "the connection has ended");
+        swl_verbs_cm_lose(w, q, "the connection has ended", error);
         break;
     default:
         break;
@@ -115,6 +119,7 @@ static void take_event(struct verbs_wire *w, struct cm_event *event)
     struct verbs_cm *cm = w->cm;
     const uint32_t nqps = __atomic_load_n(&w->nqps, __ATOMIC_ACQUIRE);
     const uint32_t kind = event->event;
+    const int status = event->status;
     struct verbs_request r = {
         event->id, {0}, event->conn.responder_resources, event->conn.initiator_depth};
     /* some devices fill the data up with zeros */
@@ -134,7 +139,7 @@ static void take_event(struct verbs_wire *w, struct cm_event *event)
         if (q->link.id != r.id)
             continue;
         (void)pthread_mutex_lock(&q->lock);
-        take_link_event(w, q, kind);
+        take_link_event(w, q, kind, status);
         (void)pthread_mutex_unlock(&q->lock);
         break;
     }
@@ -151,7 +156,7 @@ static bool look_at_deadlines(struct verbs_wire *w)
 
         (void)pthread_mutex_lock(&q->lock);
         if (q->link.waits && swl_gpu_now_ns() > q->link.deadline_ns)
-            swl_verbs_cm_lose(w, q, "its peer has not connected within the time limit");
+            swl_verbs_cm_lose(w, q, "its peer has not connected within the time limit", 0);
         any = any || q->link.waits;
         (void)pthread_mutex_unlock(&q->lock);
     }

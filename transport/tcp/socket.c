@@ -26,6 +26,7 @@ bool swl_tcp_later(void)
 
 static bool fail(struct tcp_why *why, const char *what, const char *where, int error)
 {
+    why->error = error;
     snprintf(why->text, sizeof(why->text), "%s %s: %s", what, where, strerror(error));
     return false;
 }

@@ -24,6 +24,7 @@ struct tcp_place {
 
 struct tcp_why {
     char text[320];
+    int error; /* of the call that failed, 0: none did */
 };
 
 /* Listen there at a free port, which place then holds. -1: why. */

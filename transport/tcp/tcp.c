@@ -25,7 +25,7 @@ static ncclResult_t tcp_close(struct swl_wire *base);
 
 static ncclResult_t open_all(struct tcp_wire *w)
 {
-    struct tcp_why why = {""};
+    struct tcp_why why = {.error = 0};
     uint64_t number;
 
     if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce))
@@ -233,12 +233,17 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
 static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_address *a,
                                const struct tcp_hello *hello)
 {
-    struct tcp_why why = {""};
+    struct tcp_place own = w->place;
+    struct tcp_why why = {.error = 0};
     const int fd = swl_tcp_connect(&a->place, w->config.timeout_ns, &why);
+    char here[80], time[32];
 
+    own.at.v4.sin_port = 0;
+    swl_tcp_text(&own, here, sizeof(here));
+    swl_time_text(w->config.timeout_ns, time, sizeof(time));
     if (fd < 0)
-        return swl_fail(ncclSystemError, "rank %u nic: queue pair %u: %s", w->config.rank, p->qp,
-                        why.text);
+        return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s", w->config.rank,
+                        p->qp, here, why.text);
     swl_gpu_mutex_lock(w->lock);
     p->bound = true;
     swl_tcp_pair_begin(p, fd, false);
@@ -250,8 +255,9 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
     if (p->answer == 2)
         return swl_fail(ncclSystemError, "rank %u nic: queue pair %u: %s refuses: %s",
                         w->config.rank, p->qp, p->name, swl_tcp_refusal_text(p->refusal));
-    return swl_fail(ncclSystemError, "rank %u nic: queue pair %u: %s does not answer",
-                    w->config.rank, p->qp, p->name);
+    return swl_fail(ncclSystemError,
+                    "rank %u nic: queue pair %u, from %s: %s does not answer within %s",
+                    w->config.rank, p->qp, here, p->name, time);
 }
 
 static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
@@ -375,10 +381,12 @@ static void look_at_time(struct tcp_wire *w, struct tcp_pair *p, uint64_t now)
     const uint64_t limit = w->config.silence_ns;
     /* a group that is made, or that rests, does not end by a short limit of calls */
     const uint64_t silence = wants ? limit : swl_max_u64(limit, IDLE_SILENCE_NS);
-    char text[120];
+    char text[200], here[80];
 
     if (p->state == TCP_FAILED)
         return;
+    if (wants && p->state == TCP_WAIT)
+        swl_tcp_text(&w->place, here, sizeof(here));
     if (wants && p->shut)
         snprintf(text, sizeof(text), "the peer's NIC has been destroyed");
     else if (swl_tcp_pair_alive(p) && now > p->heard_ns + silence)
@@ -386,8 +394,9 @@ static void look_at_time(struct tcp_wire *w, struct tcp_pair *p, uint64_t now)
                  "nothing has come from it for %llu ms: its process, its host or the network hangs",
                  (unsigned long long)(silence / 1000000));
     else if (wants && now > p->moved_ns + limit)
-        snprintf(text, sizeof(text), "nothing has moved for %llu ms",
-                 (unsigned long long)(limit / 1000000));
+        snprintf(text, sizeof(text), "%s%s for %llu ms",
+                 p->state == TCP_WAIT ? "it has not connected to " : "nothing has moved",
+                 p->state == TCP_WAIT ? here : "", (unsigned long long)(limit / 1000000));
     else
         return;
     swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, text);
