@@ -43,14 +43,13 @@ enum { TOKENS = 32, HIDDEN = 64, TOPK = 2, EXPERTS = 8, MAX_RANKS = 8 };
     } while (0)
 
 struct rank {
-    int rank, nranks, device;
+    int rank, nranks, device, wrong;
     const ncclUniqueId *id;
-    int wrong;
 };
 
 /* The other ranks would wait for this one: end the program. Threads come here together, and the first one
  * ends it; without exit(), whose clean-up would meet calls of the others. */
-static void fail(const char *call, const char *why)
+static _Noreturn void fail(const char *call, const char *why)
 {
     static atomic_flag failing = ATOMIC_FLAG_INIT;
 
