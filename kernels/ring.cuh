@@ -7,7 +7,7 @@
  * slots <= 64, and slot p is taken only after the slot p - slots was freed, hence its bit cleared.
  *
  * Words between GPUs of a node carry {generation:16, position:48}; a word of another generation
- * stands for the start position. Words that a NIC adds to are bare counts. */
+ * stands for the start position. Words that a NIC adds to are bare counts. Model: tests/model/ring.pml. */
 #pragma once
 
 #include "device.h"

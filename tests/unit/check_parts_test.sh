@@ -38,6 +38,7 @@ expect 0 'lint passed' lint tsan
 expect 0 'going on with what is there' lint
 expect 0 'installing: clang-format-14 clang-tidy-14 cppcheck$' lint # and nothing for other parts
 expect 0 'not run: lint, what needs .* missing: clang-format-14 clang-tidy-14 cppcheck' lint
+expect 0 'not run: model: missing packages: spin' lint model
 expect 1 'nothing could be run' tsan
 expect 0 'tsan: cannot run, missing: clang-14' --list tsan
 CI=true expect 1 'parts left out with CI=true' lint

@@ -41,6 +41,11 @@ need_to_build() {
 
 # need_to_check PART: what a part of tools/check cannot do without.
 need_to_check() {
+    if [ "$1" = model ]; then
+        need spin spin
+        need gcc gcc libc6-dev
+        return
+    fi
     need_to_build
     need python3 python3
     case $1 in
