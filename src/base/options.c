@@ -28,14 +28,24 @@ const struct swl_option_row *swl_option_rows(size_t *nrows_p)
 
 /* ---- one parser per type: false for a malformed value, then nothing is stored ---- */
 
+bool swl_option_unset(const struct swl_option_row *row, const char *text)
+{
+    uint64_t value;
+
+    if (row->kind == SWL_OPTION_i32)
+        return row->fallback && row->def == -1 && strcmp(text, "-1") == 0;
+    return (row->kind == SWL_OPTION_u32 || row->kind == SWL_OPTION_u64) && row->def == 0 &&
+           row->min > 0 && swl_parse_u64(text, &value) && value == 0;
+}
+
 static bool parse_number(const struct swl_option_row *row, const char *text, void *at)
 {
     uint64_t value;
 
+    if (swl_option_unset(row, text))
+        return true; /* which is already there */
     if (!swl_parse_u64(text, &value))
         return false;
-    if (value == 0 && row->def == 0 && row->min > 0)
-        return true; /* 0 = not set, which is already there */
     if (value < row->min || value > row->max)
         return false;
     if (row->kind == SWL_OPTION_u64)
@@ -312,10 +322,11 @@ void swl_options_list(void)
         const char *fallback = rows[i].fallback ? swl_env(rows[i].fallback) : NULL;
 
         if (text)
-            swl_log(SWL_LEVEL_NONE, "env %s %s", rows[i].name, swl_option_shown(&rows[i], text));
+            swl_log(SWL_LEVEL_NONE, "env %s %s%s", rows[i].name, swl_option_shown(&rows[i], text),
+                    swl_option_unset(&rows[i], text) ? " (not set)" : "");
         else if (fallback)
-            swl_log(SWL_LEVEL_NONE, "env %s unset, %s %s", rows[i].name, rows[i].fallback,
-                    fallback);
+            swl_log(SWL_LEVEL_NONE, "env %s unset, %s %s%s", rows[i].name, rows[i].fallback,
+                    fallback, swl_option_unset(&rows[i], fallback) ? " (not set)" : "");
         else
             swl_log(SWL_LEVEL_NONE, "env %s unset", rows[i].name);
     }

@@ -92,6 +92,9 @@ void swl_transports_text(uint32_t mask, char *text, size_t bytes);
 /* The variable whose value a row has: the own one, or NCCL's where only that is set. */
 const char *swl_option_variable(const char *name);
 
+/* Does the value say "not set": 0 where that is no value, -1 where NCCL's variable of the row has it so? */
+bool swl_option_unset(const struct swl_option_row *row, const char *text);
+
 /* Would the value be taken? Rows that are read elsewhere take any. */
 bool swl_option_valid(const struct swl_option_row *row, const char *text);
 

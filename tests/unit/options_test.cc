@@ -174,6 +174,41 @@ TEST_F(Options, NcclsVariableIsAskedWhenOursIsUnset)
     EXPECT_STREQ(o.ib_hca, "");
 }
 
+TEST_F(Options, F110_MinusOneIsNcclsWordForNotSet)
+{
+    for (const char *name : {"GID_INDEX", "SL", "TC"})
+        for (const char *whose : {"NCCL_IB_", "SWIMLANE_IB_"})
+            EXPECT_EQ(read((whose + std::string(name)).c_str(), "-1"), "") << whose << name;
+    EXPECT_EQ(o.ib_gid_index, -1);
+    EXPECT_EQ(o.ib_sl, -1);
+    EXPECT_EQ(o.ib_tc, -1);
+    EXPECT_NE(read("NCCL_IB_GID_INDEX", "-2"), "");
+    EXPECT_EQ(o.ib_gid_index, -1);
+    // the own variable keeps NCCL's from being asked
+    setenv("NCCL_IB_GID_INDEX", "3", 1);
+    EXPECT_EQ(read("SWIMLANE_IB_GID_INDEX", "-1"), "");
+    EXPECT_EQ(o.ib_gid_index, -1);
+}
+
+TEST_F(Options, F110_ValuesThatMeanNotSetAreListedAsSuch)
+{
+    const struct {
+        const char *name, *value, *line;
+    } rows[] = {{"NCCL_EP_TIMEOUT_MS", "0", "env NCCL_EP_TIMEOUT_MS 0 (not set)\n"},
+                {"NCCL_EP_TIMEOUT_MS", "5", "env NCCL_EP_TIMEOUT_MS 5\n"},
+                {"NCCL_IB_TC", "-1", "env SWIMLANE_IB_TC unset, NCCL_IB_TC -1 (not set)\n"},
+                {"NCCL_IB_TC", "0", "env SWIMLANE_IB_TC unset, NCCL_IB_TC 0\n"}};
+
+    for (const auto &row : rows) {
+        setenv(row.name, row.value, 1);
+        testing::internal::CaptureStderr();
+        swl_options_list();
+        const std::string said = testing::internal::GetCapturedStderr();
+        unsetenv(row.name);
+        EXPECT_NE(said.find(row.line), std::string::npos) << row.line;
+    }
+}
+
 TEST_F(Options, OneVariableCanBeReadAlone)
 {
     setenv("SWIMLANE_REPORT_VERSION", "100", 1);
