@@ -123,6 +123,7 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
     memset(fact_p, 0, sizeof(*fact_p));
     fact_p->host = soft_host(config);
     fact_p->allowed = allowed_here(transports);
+    fact_p->listed = transports != 0;
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++) {
         const struct swl_nic_driver *d = &drivers[i];
         char why[SWL_SELECT_WHY] = "";
@@ -207,12 +208,17 @@ static uint32_t worst_link(const struct swl_select_fact *facts, uint32_t nranks,
 
 static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *text, size_t bytes)
 {
+    const uint32_t networks = fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER;
+    const char *by = fact->listed ? " by SWIMLANE_TRANSPORT" : "";
     char allowed[64], usable[64];
 
-    swl_transports_text(fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER, allowed, sizeof(allowed));
+    if (networks == 0) {
+        snprintf(text, bytes, "SWIMLANE_TRANSPORT of rank %u is peer, which allows none", rank);
+        return;
+    }
+    swl_transports_text(networks, allowed, sizeof(allowed));
     swl_transports_text(fact->usable, usable, sizeof(usable));
-    snprintf(text, bytes, "rank %u may use %s and can use %s%s%.*s%s", rank,
-             fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER ? allowed : "none",
+    snprintf(text, bytes, "rank %u may use %s%s and can use %s%s%.*s%s", rank, allowed, by,
              fact->usable ? usable : "none", fact->why[0] ? " (" : "", SWL_SELECT_WHY - 1,
              fact->why, fact->why[0] ? ")" : "");
 }

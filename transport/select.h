@@ -40,6 +40,7 @@ struct swl_select_fact {
     uint64_t host;            /* equal for ranks whose software NICs reach each other */
     char why[SWL_SELECT_WHY]; /* the allowed drivers that do not work: "devx: no device; tcp: …" */
     struct tcp_place tcp;     /* where tcp would listen, if it is usable */
+    bool listed;              /* SWIMLANE_TRANSPORT is set and not auto */
 };
 
 /* Ask the drivers that `transports` (SWIMLANE_TRANSPORT) allows. Local, may open devices. */

@@ -15,7 +15,7 @@ const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOF
 
 struct swl_select_fact fact(uint32_t usable, uint64_t host, const char *why = "")
 {
-    struct swl_select_fact f = {any, usable, host, "", {}};
+    struct swl_select_fact f = {any, usable, host, "", {}, false};
 
     snprintf(f.why, sizeof(f.why), "%s", why);
     return f;
@@ -136,6 +136,25 @@ TEST(Select, RanksWithoutACommonNetworkAreNamed)
         EXPECT_NE(why.find(words), std::string::npos) << why;
     EXPECT_EQ(choose({fact(SWL_TRANSPORT_DEVX, 1), fact(SWL_TRANSPORT_SOFT, 1)}, &why), 0u);
     EXPECT_EQ(why.find("one host"), std::string::npos) << why;
+}
+
+TEST(Select, D_C7_TheVariableThatAllowsNoNetworkIsNamed)
+{
+    struct swl_nic_config config = {};
+    struct swl_select_fact f[2];
+    std::string why;
+
+    for (struct swl_select_fact &one : f)
+        swl_select_ask(SWL_TRANSPORT_PEER, &config, &one);
+    EXPECT_EQ(choose({f[0], f[1]}, &why), 0u);
+    EXPECT_EQ(why, "no network between nodes: SWIMLANE_TRANSPORT of rank 0 is peer, which allows "
+                   "none");
+    for (struct swl_select_fact &one : f)
+        swl_select_ask(SWL_TRANSPORT_PEER | SWL_TRANSPORT_VERBS, &config, &one);
+    EXPECT_EQ(choose({f[0], f[1]}, &why), 0u);
+    EXPECT_NE(why.find("rank 0 may use verbs by SWIMLANE_TRANSPORT and can use none (verbs: "),
+              std::string::npos)
+        << why;
 }
 
 struct swl_select_fact at(const char *address, uint64_t host)
