@@ -399,7 +399,7 @@ ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
 /* Send this rank's tokens to the ranks of their experts. Collective, enqueued on `stream`. Row size,
  * type and K are equal on all ranks. Inputs and outputs must live until the stream has passed the
- * work. config may be NULL. */
+ * work. Of this and every other call no output may overlap another tensor. config may be NULL. */
 ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t *inputs,
                             const ncclEpDispatchOutputs_t *outputs,
                             const ncclEpLayoutInfo_t *layout_info,

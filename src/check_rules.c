@@ -18,11 +18,11 @@ ncclResult_t swl_rule_tensors(struct swl_tensor *tensors, size_t ntensors,
     return ncclSuccess;
 }
 
-/* No input overlaps an output. */
+/* No output overlaps another tensor. */
 ncclResult_t swl_rule_apart(const struct swl_tensor *tensors, size_t ninputs, size_t ntensors)
 {
-    for (size_t i = 0; i < ninputs; i++) {
-        for (size_t o = ninputs; o < ntensors; o++)
+    for (size_t i = 0; i < ntensors; i++) {
+        for (size_t o = i < ninputs ? ninputs : i + 1; o < ntensors; o++)
             SWL_TRY(swl_tensor_apart(&tensors[i], &tensors[o]));
     }
     return ncclSuccess;

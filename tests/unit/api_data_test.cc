@@ -201,6 +201,25 @@ TEST_F(Data, InputsAndOutputsMustNotOverlap)
     EXPECT_OK(dispatch());
 }
 
+/* Whoever came last would win, row by row. */
+TEST_F(Data, D_D1_OutputsMustNotOverlapEachOther)
+{
+    start();
+    Tensor ids(ncclInt64, {100, 2}, static_cast<char *>(recv_weights.t.data) + 100 * 8 - 8);
+    Tensor low(ncclInt64, {100, 2}, static_cast<char *>(recv.t.data) + 64);
+    Tensor weights(ncclFloat32, {100, 2}, static_cast<char *>(recv.t.data) + 99 * 64);
+
+    out.topk_idx = &ids;
+    EXPECT_IA(dispatch(), "outputs.topk_weights", "outputs.topk_idx", "overlap");
+    out.topk_idx = &low;
+    EXPECT_IA(dispatch(), "outputs.tokens", "outputs.topk_idx", "overlap");
+    out.topk_idx = &recv_idx;
+    out.topk_weights = &weights;
+    EXPECT_IA(dispatch(), "outputs.tokens", "outputs.topk_weights", "overlap");
+    weights.t.data = static_cast<char *>(recv.t.data) + 100 * 64; /* touches */
+    EXPECT_OK(dispatch());
+}
+
 TEST_F(Data, EnumsAndStructsAreChecked)
 {
     start();

@@ -149,7 +149,7 @@ TEST_F(Handle, CountersAreCheckedAndPassedOn)
     Tensor few(ncclInt32, {3}, at(0x101000)), wide(ncclInt64, {1}, at(0x102000));
     Tensor square(ncclInt32, {2, 2}, at(0x101000)), real(ncclFloat32, {4}, at(0x101000));
     Tensor sources(ncclInt32, {2}, at(0x103000)), one(ncclInt32, {1}, at(0x103000));
-    Tensor over(ncclInt32, {4}, at(0x100040));
+    Tensor over(ncclInt32, {4}, at(0x100040)), within(ncclInt32, {1}, at(0x101000 + 12));
     ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
 
     auto call = [&] { return ncclEpUpdateHandle(handle, &idx, &info, nullptr); };
@@ -176,6 +176,9 @@ TEST_F(Handle, CountersAreCheckedAndPassedOn)
     EXPECT_IA(call(), "expert_counters", "float32");
     info.expert_counters = &over;
     EXPECT_IA(call(), "topk_idx", "expert_counters", "overlap");
+    info.expert_counters = &experts;
+    info.recv_total_counter = &within; /* D_D1 */
+    EXPECT_IA(call(), "expert_counters", "recv_total_counter", "overlap");
 }
 
 TEST_F(Handle, CreateIsInitAndUpdate)
