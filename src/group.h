@@ -118,6 +118,14 @@ struct ncclEpHandle {
 ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p);
 
+/* Descriptors that this process may still open, with its soft limit raised to the hard one; UINT32_MAX: no
+ * end (src/group_files.c). */
+uint32_t swl_group_files_left(void);
+/* A process that cannot open as many as its ranks' sockets need is refused on all ranks. */
+ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
+                                   const struct swl_rank_facts *facts,
+                                   const struct swl_select_fact *networks);
+
 /* The SWIMLANE_IB_ variables; points into the options (src/group_network.c). */
 struct swl_nic_ib swl_group_ib(const struct swl_options *options);
 /* Which NIC drivers work on this rank; local. */

@@ -145,6 +145,7 @@ static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
     /* without peer, nobody is within reach of load and store */
     if (g->options.transports && !(g->options.transports & SWL_TRANSPORT_PEER))
         hello->node_key = g->info.rank;
+    hello->facts.files_left = swl_group_files_left(); /* raises the limit that what follows needs */
     swl_group_ask_networks(g, &hello->network);
     SWL_TRY(read_device(hello, g, c));
     return swl_peers_open(&g->peers, hello->facts.process, g->options.socket_ifname,
@@ -231,7 +232,7 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
         facts[r].nic_blocks = 0;
     SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, facts, info->rank));
     g->fingerprint = swl_plan_fingerprint(&g->plan, &g->topology, NCCL_EP_LAYOUT_FLAT);
-    return ncclSuccess;
+    return swl_group_check_files(g, facts, networks);
 }
 
 /* Topology and plan from what all ranks said: the same outcome everywhere. */

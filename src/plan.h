@@ -45,6 +45,7 @@ struct swl_rank_facts {
     uint32_t channel_hint, qp_hint, chunk_hint;
     uint32_t nic_blocks;       /* that run the rank's software NIC, if there are several nodes */
     uint32_t nic_blocks_apart; /* the same if ranks are in several processes */
+    uint32_t files_left;       /* descriptors that its process may still open */
 };
 
 /* What is equal on all ranks after the agreement. */

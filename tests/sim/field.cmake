@@ -14,6 +14,9 @@ if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
     swl_test(field_lost_test SOURCES field_lost_test.cc LIBS swl_support nccl_ep LABELS sim
              ENV ASAN_OPTIONS=detect_leaks=0)
     target_link_libraries(field_lost_test PRIVATE ${CMAKE_DL_LIBS})
+    swl_test(field_limits_test SOURCES field_limits_test.cc failing_calls.cc
+             LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300)
+    target_link_options(field_limits_test PRIVATE -Wl,--wrap=swl_soft_ops,--wrap=swl_tcp_ops)
     swl_test(field_reorder_test SOURCES field_reorder_test.cc LIBS swl_bench LABELS sim TIMEOUT 3600)
     foreach(shard RANGE 4) # the long run takes hours
         set(env "GTEST_TOTAL_SHARDS=5;GTEST_SHARD_INDEX=${shard}")
@@ -27,7 +30,7 @@ if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
         endif()
     endforeach()
     if(SWL_SANITIZE)
-        foreach(test counts nodes reorder repeat sizes sums time)
+        foreach(test counts limits nodes reorder repeat sizes sums time)
             target_compile_definitions(field_${test}_test PRIVATE SWL_SANITIZED=1)
         endforeach()
     endif()

@@ -1,0 +1,55 @@
+// Field report 95: limits of open files, in processes of their own.
+#include "tests/sim/failing_calls.h"
+#include "tests/sim/group_fixture.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+namespace
+{
+
+/* A process with so many descriptors to spare creates a group over TCP. */
+void create_with(rlim_t soft, rlim_t hard)
+{
+    const rlim_t used = (rlim_t)held_descriptors() - 3; // without ".", ".." and the folder's own
+    const struct rlimit limit = {used + soft, used + hard};
+    const Variable transports("SWIMLANE_TRANSPORT", "peer,tcp");
+    const Variable setup("SWIMLANE_SETUP_TIMEOUT_MS", "20000"); // a hang ends
+    int made = 0, refused = 0;
+
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    on_ranks({1, 1, 2}, [&](swl_rank *rank) {
+        const ncclEpGroupConfig_t config = small_config();
+        ncclEpGroup_t group = nullptr;
+
+        if (ncclEpCreateGroup(&group, rank->comm, &config) == ncclSuccess) {
+            made++;
+        } else {
+            refused++;
+            if (!strstr(swimlaneLastError(), "Too many open files")) // of the first socket of all
+                expect_sentence(
+                    {"the process of rank 0 needs ", " descriptors", "may open ", "ulimit"});
+        }
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+    });
+    EXPECT_TRUE(made == 0 || refused == 0) << made << " of 4 ranks have a group";
+    _exit(testing::Test::HasFailure() ? 2 : made ? 0 : 1);
+}
+
+TEST(FieldDeathTest, F95_TheSoftLimitIsRaisedToTheHardOne)
+{
+    for (rlim_t soft : {8, 24, 60})
+        EXPECT_EXIT(create_with(soft, 1000), testing::ExitedWithCode(0), "");
+}
+
+/* With too few, or just enough: all ranks have a group, or all know why not. */
+TEST(FieldDeathTest, F95_TheNeedIsToldOnEveryRank)
+{
+    const auto alike = [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) < 2; };
+
+    for (rlim_t hard = slow_build ? 20 : 0; hard < 60; hard++)
+        EXPECT_EXIT(create_with(0, hard), alike, "") << hard;
+    EXPECT_EXIT(create_with(10, 20), testing::ExitedWithCode(1), "the process of rank 0 needs");
+}
+
+} // namespace
