@@ -54,6 +54,7 @@ void precision(const FieldJob &job, bool one_more_rounding)
 
 TEST(Field, F30_SumsAreMadeInFp32)
 {
+    /* counted so that CUDA has its variables first: 16 ranks of a GPU need as many queues */
     const int ngpus = on_gpus ? gpus_here() : 1;
 
     for (int topk : {2, 8, 16, 32}) {

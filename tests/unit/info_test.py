@@ -88,7 +88,7 @@ class Info(unittest.TestCase):
             self.assertIsInstance(t["needs"], str, name)
         self.assertEqual(set(got["choice"]["peers_of_rank_0"]), {"rank_1", "rank_2", "rank_3"})
         for name, v in got["variables"].items():
-            self.assertRegex(name, "^(SWIMLANE|NCCL|SIMT)_|^NVCC")
+            self.assertRegex(name, "^(SWIMLANE|NCCL|SIMT|CUDA)_|^NVCC")
             self.assertIn("source", v, name)
             self.assertIn("value", v, name)
 
