@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# tcp_hosts.sh PROGRAM CASE: whole calls over TCP between processes that are a node each. Cases:
+# tcp_hosts.sh PROGRAM CASE [ATTACKER]: whole calls over TCP between processes that are a node each. Cases:
 #   loopback    exact on this host
 #   namespaces  exact between two network namespaces joined by a veth pair
 #   killed      one side is killed: the other one returns an error within its limit; between namespaces
 #               where they can be made
 #   interfaces  the same, where other interfaces come first and no list names the right one; F-91
 #   apart       two hosts with loopback and nothing else are refused; F-92
+#   attacked    as namespaces, while ATTACKER tries all it can as user nobody on both sides; again and again
+#               until it has found the ports, which are open for milliseconds
 #   possible    (PROGRAM is not run) 0 = namespaces can be made here; else one line says why not
 set -u
-program=$1 case=$2
+program=$1 case=$2 attacker=${3:-}
 shape=(--place processes --nodes 2 --ranks-per-node 2 --tokens 32 --hidden 256 --topk 2 --experts 8
     --sms 4)
 export SWIMLANE_TRANSPORT=peer,tcp SWIMLANE_SOCKET_IFNAME=lo
 log=$(mktemp)
 left=swl-a-$$ right=swl-b-$$
 
+attackers=()
+
 cleanup() {
+    [ ${#attackers[@]} -eq 0 ] || kill "${attackers[@]}"
     rm -f "$log"
     ip netns del "$left" 2>/dev/null
     ip netns del "$right" 2>/dev/null
@@ -73,14 +78,29 @@ possible)
     echo "network namespaces cannot be made here: $(tail -n 1 "$log")"
     exit 1
     ;;
-namespaces)
+namespaces | attacked)
     make_namespaces >"$log" 2>&1 || not_here
     export SWIMLANE_SOCKET_IFNAME=swl0 SWIMLANE_LOG=info
-    timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
-    grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
+    if [ "$case" = attacked ]; then
+        for host in "$left" "$right"; do
+            "$attacker" "$host" &
+            attackers+=($!)
+        done
+    fi
+    for ((run = 0; run < 50; run++)); do
+        timeout 100 "$program" "$left,$right" end "${shape[@]}" >"$log" 2>&1 || fail "the run failed"
+        grep -q 'verification: PASSED' "$log" || fail "nothing was verified"
+        [ "$case" = attacked ] && ! grep -q stranger "$log" || break
+    done
     for host in 1 2; do
         grep -q "tcp at 10.213.77.$host:" "$log" || fail "nobody was in namespace $host"
     done
+    if [ "$case" = attacked ]; then
+        kill -0 "${attackers[@]}" || fail "an attacker has ended"
+        lines=$(grep -c stranger "$log")
+        # a line a second of each of eight ports, and the run ends after 100 seconds
+        [ "$lines" -gt 0 ] && [ "$lines" -le 1600 ] || fail "$lines lines about strangers"
+    fi
     ;;
 interfaces)
     make_interfaces >"$log" 2>&1 || not_here

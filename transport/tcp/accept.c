@@ -1,7 +1,8 @@
 /* accept.c: who connects to the TCP wire, until it is known for which queue pair. Layer: transport/tcp.
- * A few at a time, each for a limited time and with room for one small frame: strangers cost little. */
+ * Strangers wait at the door (door.h), and nobody listens when all queue pairs have their peers. */
 #include "transport/tcp/tcp.h"
 
+#include "src/base/error.h"
 #include "src/base/log.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HELLO_NS 10000000000ull
+#define ACCEPTS 256 /* connections taken at a time */
 
 const char *swl_tcp_refusal_text(uint64_t reason)
 {
@@ -47,11 +48,61 @@ bool swl_tcp_send_first(int fd, enum tcp_kind kind, uint64_t value, const struct
     return send(fd, &first, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-void swl_tcp_waiting_end(struct tcp_waiting *c)
+/* May it be, or become, the frame of a hello? */
+static bool like_hello(const uint8_t *in, size_t bytes)
 {
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
+    const struct tcp_frame hello = {.magic = TCP_MAGIC,
+                                    .version = TCP_VERSION,
+                                    .kind = TCP_HELLO,
+                                    .bytes = sizeof(struct tcp_hello)};
+    const size_t known = offsetof(struct tcp_frame, checksum);
+    struct tcp_frame f;
+
+    if (memcmp(in, &hello, bytes < known ? bytes : known) != 0)
+        return false;
+    return swl_tcp_look(in, bytes, 0, &f) != TCP_LOOK_DAMAGED;
+}
+
+void swl_tcp_door_open(struct tcp_wire *w)
+{
+    swl_door_open(&w->door, w->config.rank, "nic",
+                  (uint32_t)tcp_frame_bytes(sizeof(struct tcp_hello)), like_hello);
+}
+
+ncclResult_t swl_tcp_listen_again(struct tcp_wire *w)
+{
+    struct tcp_why why = {.error = 0};
+
+    if (w->listener >= 0)
+        return ncclSuccess;
+    if (w->place.at.any.sa_family == AF_INET6)
+        w->place.at.v6.sin6_port = 0;
+    else
+        w->place.at.v4.sin_port = 0;
+    w->listener = swl_tcp_listen(&w->place, &why);
+    if (w->listener < 0)
+        return swl_fail(ncclSystemError, "rank %u nic: %s", w->config.rank, why.text);
+    return ncclSuccess;
+}
+
+static void stop_listening(struct tcp_wire *w)
+{
+    close(w->listener);
+    w->listener = -1;
+    swl_door_close(&w->door);
+}
+
+/* Will a peer connect? Whoever has come before the host has named it may not be the right one. */
+static bool expecting(const struct tcp_wire *w)
+{
+    for (uint32_t i = 0; i < w->nqps; i++) {
+        const struct tcp_pair *p = &w->pairs[i];
+
+        if (p->state == TCP_IDLE || p->state == TCP_WAIT ||
+            (p->state == TCP_CONNECTED && !p->bound))
+            return true;
+    }
+    return w->nqps == 0;
 }
 
 static enum tcp_refusal judge(const struct tcp_wire *w, const struct tcp_hello *h)
@@ -74,51 +125,33 @@ static enum tcp_refusal judge(const struct tcp_wire *w, const struct tcp_hello *
     return TCP_REFUSAL_NONE;
 }
 
-/* The first frame is there: the connection becomes a queue pair's, or ends. */
-static void introduce(struct tcp_wire *w, struct tcp_waiting *c, const struct tcp_hello *h)
+/* The hello is there: the connection becomes a queue pair's, or ends. */
+static void introduce(struct tcp_wire *w, struct swl_door_guest *g)
 {
-    const enum tcp_refusal reason = judge(w, h);
+    struct tcp_hello h;
+    enum tcp_refusal reason;
     struct tcp_pair *p;
+    int fd;
 
-    if (reason != TCP_REFUSAL_NONE) {
+    memcpy(&h, g->in + sizeof(struct tcp_frame), sizeof(h));
+    reason = judge(w, &h);
+    if (reason != TCP_REFUSAL_NONE)
+        (void)swl_tcp_send_first(g->fd, TCP_REFUSE, reason, NULL);
+    if (reason == TCP_REFUSAL_NONCE) {
+        swl_door_refuse(&w->door, g);
+        return;
+    }
+    fd = swl_door_take(&w->door, g);
+    if (reason != TCP_REFUSAL_NONE)
         swl_log(SWL_LEVEL_WARN, "rank %u nic: a connection for queue pair %u is refused: %s",
-                w->config.rank, h->to_qp, swl_tcp_refusal_text(reason));
-        (void)swl_tcp_send_first(c->fd, TCP_REFUSE, reason, NULL);
-        swl_tcp_waiting_end(c);
+                w->config.rank, h.to_qp, swl_tcp_refusal_text(reason));
+    if (reason != TCP_REFUSAL_NONE || !swl_tcp_send_first(fd, TCP_WELCOME, 0, NULL)) {
+        close(fd);
         return;
     }
-    p = &w->pairs[h->to_qp];
-    if (!swl_tcp_send_first(c->fd, TCP_WELCOME, 0, NULL)) {
-        swl_tcp_waiting_end(c);
-        return;
-    }
-    p->peer = *h;
-    swl_tcp_pair_begin(p, c->fd, true);
-    c->fd = -1;
-}
-
-bool swl_tcp_waiting_look(struct tcp_wire *w, struct tcp_waiting *c)
-{
-    const ssize_t n = recv(c->fd, c->in + c->bytes, sizeof(c->in) - c->bytes, 0);
-    struct tcp_hello hello;
-    struct tcp_frame f;
-    enum tcp_look look;
-
-    if (n > 0)
-        c->bytes += (size_t)n;
-    look = swl_tcp_look(c->in, c->bytes, 0, &f);
-    if (look == TCP_LOOK_MORE && n != 0 && c->bytes < sizeof(c->in) &&
-        swl_gpu_now_ns() < c->deadline_ns)
-        return n > 0;
-    if (look == TCP_LOOK_FRAME && f.kind == TCP_HELLO && f.bytes == sizeof(hello)) {
-        memcpy(&hello, c->in + sizeof(f), sizeof(hello));
-        introduce(w, c, &hello);
-        return true;
-    }
-    swl_log(SWL_LEVEL_WARN, "rank %u nic: a stranger has connected and is sent away",
-            w->config.rank);
-    swl_tcp_waiting_end(c);
-    return true;
+    p = &w->pairs[h.to_qp];
+    p->peer = h;
+    swl_tcp_pair_begin(p, fd, true);
 }
 
 /* Somebody has connected, cannot be let in, and would never learn why. Said once for each such time. */
@@ -135,24 +168,38 @@ static void say_deaf(struct tcp_wire *w, int error)
             w->config.rank, strerror(error), error == EMFILE ? " (ulimit -n)" : "");
 }
 
+static bool hear_guests(struct tcp_wire *w)
+{
+    struct swl_door_guest *g;
+    bool moved = false;
+
+    while ((g = swl_door_next(&w->door)) != NULL) {
+        introduce(w, g);
+        moved = true;
+    }
+    return moved;
+}
+
 bool swl_tcp_accept_all(struct tcp_wire *w)
 {
     bool moved = false;
 
-    for (uint32_t i = 0; i < TCP_WAITING; i++) {
-        struct tcp_waiting *c = &w->waiting[i];
+    if (w->listener < 0)
+        return false;
+    if (!expecting(w)) {
+        stop_listening(w);
+        return true;
+    }
+    for (int i = 0; i < ACCEPTS; i++) {
+        const int fd = swl_tcp_accept(w->listener);
 
-        if (c->fd >= 0)
-            continue;
-        c->fd = swl_tcp_accept(w->listener);
-        if (c->fd < 0) {
+        if (fd < 0) {
             say_deaf(w, errno);
             break;
         }
         w->deaf = false;
-        c->bytes = 0;
-        c->deadline_ns = swl_gpu_now_ns() + HELLO_NS;
-        moved = true;
+        swl_door_enter(&w->door, fd);
+        moved = hear_guests(w) || moved;
     }
-    return moved;
+    return hear_guests(w) || moved;
 }

@@ -77,6 +77,7 @@ void swl_tcp_pair_begin(struct tcp_pair *p, int fd, bool answered)
 {
     p->fd = fd;
     p->state = TCP_CONNECTED;
+    p->in_bytes = 0;
     p->in_number = p->answer = answered ? 1 : 0; /* frames 0 are hello and welcome */
     p->out_number = 1;
     p->moved_ns = p->heard_ns = p->said_ns = swl_gpu_now_ns();
@@ -100,6 +101,14 @@ void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome
     /* release: pairs with the acquire of the host that waits for a welcome */
     if (p->answer == 0)
         __atomic_store_n(&p->answer, 3, __ATOMIC_RELEASE);
+}
+
+void swl_tcp_pair_unmet(struct tcp_pair *p)
+{
+    hang_up(p);
+    p->state = TCP_FAILED;
+    /* release: pairs with the acquire of the host that waits for a welcome */
+    __atomic_store_n(&p->answer, 3, __ATOMIC_RELEASE);
 }
 
 bool swl_tcp_pair_alive(const struct tcp_pair *p)

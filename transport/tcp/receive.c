@@ -204,6 +204,10 @@ static void take_frames(struct tcp_wire *w, struct tcp_pair *p)
 
 static void ended(struct tcp_wire *w, struct tcp_pair *p, const char *why)
 {
+    if (p->answer == 0) {
+        swl_tcp_pair_unmet(p);
+        return;
+    }
     if (!p->gone || p->in_bytes > 0) {
         swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, why);
         return;

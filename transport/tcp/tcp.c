@@ -18,6 +18,8 @@
 #define GOODBYE_NS      500000000ull  /* for what is under way when a NIC is destroyed */
 #define IDLE_SILENCE_NS 1000000000ull /* at least, of a peer of which nothing is wanted */
 
+#define ANSWER_NS 10000000ull /* between looks for an answer, and between attempts */
+
 static_assert(sizeof(struct tcp_address) <= sizeof(struct swl_wire_address),
               "the address travels inside the opaque one");
 
@@ -60,8 +62,7 @@ static ncclResult_t tcp_open(struct swl_wire **wire_p, const struct swl_wire_con
     w->base.ops = swl_tcp_wire_ops();
     w->config = *config;
     w->listener = -1;
-    for (uint32_t i = 0; i < TCP_WAITING; i++)
-        w->waiting[i].fd = -1;
+    swl_tcp_door_open(w);
     rc = open_all(w);
     if (rc != ncclSuccess) {
         (void)tcp_close(&w->base);
@@ -139,8 +140,7 @@ static ncclResult_t tcp_close(struct swl_wire *base)
 
         rc = rc != ncclSuccess ? rc : next;
     }
-    for (uint32_t i = 0; i < TCP_WAITING; i++)
-        swl_tcp_waiting_end(&w->waiting[i]);
+    swl_door_close(&w->door);
     if (w->listener >= 0)
         close(w->listener);
     if (w->lock)
@@ -190,14 +190,18 @@ static ncclResult_t tcp_address_of(struct swl_wire *wire, uint32_t qp,
 {
     struct tcp_wire *w = tcp_of(wire);
     struct tcp_address a;
+    ncclResult_t rc;
 
     memset(&a, 0, sizeof(a));
     memcpy(a.nonce, w->nonce, sizeof(a.nonce));
     a.qp = qp;
-    a.place = w->place;
     swl_gpu_mutex_lock(w->lock);
+    rc = swl_tcp_listen_again(w);
+    a.place = w->place;
     a.generation = w->pairs[qp].generation;
     swl_gpu_mutex_unlock(w->lock);
+    if (rc != ncclSuccess)
+        return rc;
     memset(address_p, 0, sizeof(*address_p));
     memcpy(address_p->bytes, &a, sizeof(a));
     return ncclSuccess;
@@ -229,35 +233,58 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
     return rc;
 }
 
-/* This end connects and waits for the welcome, which needs the peer's server only. */
-static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_address *a,
-                               const struct tcp_hello *hello)
+/* Say hello on a new connection, and wait for the answer: 0 = none in time, else as tcp_pair.answer. */
+static uint32_t greet(struct tcp_wire *w, struct tcp_pair *p, int fd, const struct tcp_hello *hello,
+                      uint64_t end)
 {
-    struct tcp_place own = w->place;
-    struct tcp_why why = {.error = 0};
-    const int fd = swl_tcp_connect(&a->place, w->config.timeout_ns, &why);
-    char here[80], time[32];
+    uint32_t answer = 0;
 
-    own.at.v4.sin_port = 0;
-    swl_tcp_text(&own, here, sizeof(here));
-    swl_time_text(w->config.timeout_ns, time, sizeof(time));
-    if (fd < 0)
-        return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s", w->config.rank,
-                        p->qp, here, why.text);
     swl_gpu_mutex_lock(w->lock);
     p->bound = true;
     swl_tcp_pair_begin(p, fd, false);
     if (!swl_tcp_send_first(fd, TCP_HELLO, 0, hello))
-        swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(swl_tcp_error()));
+        swl_tcp_pair_unmet(p);
     swl_gpu_mutex_unlock(w->lock);
-    if (swl_soft_executor_wait("tcp: welcome of the peer", &p->answer, 1, w->config.timeout_ns))
+    while (answer == 0 && swl_gpu_now_ns() < end) {
+        (void)swl_soft_executor_wait("tcp: welcome of the peer", &p->answer, 1, ANSWER_NS);
+        /* acquire: pairs with the release of the server */
+        answer = __atomic_load_n(&p->answer, __ATOMIC_ACQUIRE);
+    }
+    return answer;
+}
+
+/* This end connects and waits for the welcome, which needs the peer's server only. Whoever is hung up on has
+ * been taken for a stranger among many, and tries again. */
+static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_address *a,
+                               const struct tcp_hello *hello)
+{
+    const uint64_t end = swl_gpu_now_ns() + w->config.timeout_ns;
+    struct tcp_place own = w->place;
+    struct tcp_why why = {.error = 0};
+    char here[80], time[32];
+    uint32_t answer;
+
+    own.at.v4.sin_port = 0;
+    swl_tcp_text(&own, here, sizeof(here));
+    swl_time_text(w->config.timeout_ns, time, sizeof(time));
+    do {
+        const int fd = swl_tcp_connect(&a->place, w->config.timeout_ns, &why);
+
+        if (fd < 0)
+            return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s",
+                            w->config.rank, p->qp, here, why.text);
+        answer = greet(w, p, fd, hello, end);
+        if (answer == 3)
+            swl_gpu_sleep_ns(ANSWER_NS);
+    } while (answer == 3 && swl_gpu_now_ns() < end);
+    if (answer == 1)
         return ncclSuccess;
-    if (p->answer == 2)
+    if (answer == 2)
         return swl_fail(ncclSystemError, "rank %u nic: queue pair %u: %s refuses: %s",
                         w->config.rank, p->qp, p->name, swl_tcp_refusal_text(p->refusal));
-    return swl_fail(ncclSystemError,
-                    "rank %u nic: queue pair %u, from %s: %s does not answer within %s",
-                    w->config.rank, p->qp, here, p->name, time);
+    return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s %s within %s",
+                    w->config.rank, p->qp, here, p->name,
+                    answer == 3 ? "only hangs up" : "does not answer", time);
 }
 
 static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
@@ -430,9 +457,6 @@ static bool tcp_progress(struct swl_wire *wire)
     swl_gpu_mutex_lock(w->lock);
     forgive(w, now);
     moved = swl_tcp_accept_all(w);
-    for (uint32_t i = 0; i < TCP_WAITING; i++)
-        if (w->waiting[i].fd >= 0)
-            moved = swl_tcp_waiting_look(w, &w->waiting[i]) || moved;
     for (uint32_t i = 0; i < w->nqps; i++) {
         struct tcp_pair *p = &w->pairs[i];
 

@@ -3,13 +3,15 @@
  * Layer: transport/tcp, behind proxy/wire.h. Each queue pair has a connection of its own: order,
  * back-pressure and failure of the two are then the same thing, and a reset is a new connection. Of a
  * pair the end with the smaller (nonce, queue pair) connects, the other one listens. Addresses carry
- * 16 secret bytes of the NIC; who connects must know them.
+ * 16 secret bytes of the NIC; who connects must know them. Nobody listens once all pairs are connected; an
+ * address that is asked for after a reset may name another port.
  * Memory of a queue pair: `depth` requests, TCP_ASKS questions of each end, one buffer a direction. All
  * of a pair is guarded by the wire's lock. */
 #ifndef SWL_TCP_H
 #define SWL_TCP_H
 
 #include "src/gpu.h"
+#include "transport/door.h"
 #include "transport/proxy/keys.h"
 #include "transport/proxy/wire.h"
 #include "transport/tcp/frame.h"
@@ -21,7 +23,6 @@ extern "C" {
 
 #define TCP_QPS_MAX   4096u
 #define TCP_ASKS      64u /* READs and adds of a queue pair under way, at most */
-#define TCP_WAITING   64u /* connections whose first frame has not come, at most */
 #define TCP_IN_BYTES  (2 * tcp_frame_bytes(TCP_PART_BYTES))
 #define TCP_OUT_BYTES (4 * tcp_frame_bytes(TCP_PART_BYTES))
 
@@ -88,26 +89,19 @@ struct tcp_pair {
     uint64_t in_number, out_number;
 };
 
-struct tcp_waiting {
-    int fd; /* -1: free */
-    size_t bytes;
-    uint64_t deadline_ns;
-    uint8_t in[sizeof(struct tcp_frame) + sizeof(struct tcp_hello)];
-};
-
 struct tcp_wire {
     struct swl_wire base;
     struct swl_wire_config config;
     struct swl_keys *keys;
     struct swl_gpu_mutex *lock;
     struct tcp_place place;
-    int listener; /* -1: none */
+    int listener; /* -1: no queue pair waits for its peer */
     bool deaf;    /* the kernel gives no descriptors for connections; it was said */
     uint8_t nonce[16];
     uint32_t nqps;
     uint64_t looked_ns;     /* the server's last turn */
     struct tcp_pair *pairs; /* [max_qps] */
-    struct tcp_waiting waiting[TCP_WAITING];
+    struct swl_door door;
 };
 
 static inline struct tcp_wire *tcp_of(struct swl_wire *wire)
@@ -125,6 +119,8 @@ void swl_tcp_pair_begin(struct tcp_pair *p, int fd, bool answered);
 /* Everything unfinished fails; the sentence goes to the log. */
 void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome,
                        const char *sentence);
+/* Hung up on before the welcome: who connects may try again. */
+void swl_tcp_pair_unmet(struct tcp_pair *p);
 /* Does the peer have to be heard of now and then? */
 bool swl_tcp_pair_alive(const struct tcp_pair *p);
 /* Requests of this end before this number are complete. */
@@ -133,10 +129,11 @@ bool swl_tcp_pair_send(struct tcp_wire *w, struct tcp_pair *p);
 /* receive.c */
 bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p);
 
-/* accept.c: connections from others. */
+/* accept.c: connections from others. The listener is there while a queue pair waits for its peer, and its
+ * address is told to nobody before. */
+void swl_tcp_door_open(struct tcp_wire *w);
+ncclResult_t swl_tcp_listen_again(struct tcp_wire *w);
 bool swl_tcp_accept_all(struct tcp_wire *w);
-bool swl_tcp_waiting_look(struct tcp_wire *w, struct tcp_waiting *c);
-void swl_tcp_waiting_end(struct tcp_waiting *c);
 /* A frame with nothing else on its way: hello, welcome, refusal. False: it could not be sent. */
 bool swl_tcp_send_first(int fd, enum tcp_kind kind, uint64_t value, const struct tcp_hello *hello);
 const char *swl_tcp_refusal_text(uint64_t reason);
