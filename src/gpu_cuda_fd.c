@@ -3,7 +3,7 @@
  * Layer: device runtime, private to gpu_cuda_share.c. A process that offers descriptors listens on
  * an abstract Unix socket named after its process number; a request is the 8-byte id, the answer
  * one byte with the descriptor (SCM_RIGHTS), or nothing. Only processes of the same user are
- * served. One service thread, alive from the first offer to the last withdrawal.
+ * served, and asked. One service thread, alive from the first offer to the last withdrawal.
  * Owns: the table of offers (not the descriptors), the socket and the thread. */
 #include "src/gpu_cuda_driver.h"
 
@@ -53,6 +53,15 @@ static void limit_time(int fd, int seconds)
 
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
+}
+
+/* Everybody on the host may connect to such a socket, or have bound its name. */
+static bool same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
 /* ---- the message with a descriptor ---- */
@@ -107,12 +116,10 @@ static bool receive_fd(int from, int *fd_p)
 
 static void serve(int client)
 {
-    struct ucred peer;
-    socklen_t peer_bytes = sizeof(peer);
     uint64_t id;
 
     limit_time(client, SERVE_SECONDS);
-    if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) || peer.uid != geteuid())
+    if (!same_user(client))
         return;
     if (recv(client, &id, sizeof(id), MSG_WAITALL) != (ssize_t)sizeof(id))
         return;
@@ -243,7 +250,7 @@ cudaError_t swl_fd_fetch(uint64_t process, uint64_t id, int *fd_p)
     if (fd < 0)
         return error;
     limit_time(fd, FETCH_SECONDS);
-    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 &&
+    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 && same_user(fd) &&
         send(fd, &id, sizeof(id), MSG_NOSIGNAL) == (ssize_t)sizeof(id) && receive_fd(fd, fd_p))
         error = cudaSuccess;
     close(fd);
