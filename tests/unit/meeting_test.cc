@@ -1,4 +1,5 @@
 // Where ranks of a job meet: the unique id by socket and by file, and who else comes there.
+#include "tests/sim/attack.h"
 #include "tests/unit/launch_environment.h"
 #include "tools/support/clock.h"
 #include "tools/support/meeting.h"
@@ -583,7 +584,7 @@ TEST_F(FileMeeting, D_E3AFileOfAnotherUserIsNotRead)
     int status = -1;
 
     if (child == 0)
-        _exit(setgid(65534) || setuid(65534) || close(open(at.file, O_CREAT | O_WRONLY, 0644)));
+        _exit(!attack::become_nobody() || close(open(at.file, O_CREAT | O_WRONLY, 0644)));
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0);
     expect_word(meet(at, 1, 2, second / 10), "what is there is not read as it is another user's");
