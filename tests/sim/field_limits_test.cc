@@ -1,12 +1,25 @@
-// Field report 95: limits of open files, in processes of their own.
+// Field report 95, limits of open files, and a host without a loopback interface: in processes of their own.
 #include "tests/sim/failing_calls.h"
 #include "tests/sim/group_fixture.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace
 {
+
+bool can_leave_the_network()
+{
+    const pid_t child = fork();
+    int status = -1;
+
+    if (child == 0)
+        _exit(unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
 
 /* A process with so many descriptors to spare creates a group over TCP. */
 void create_with(rlim_t soft, rlim_t hard)
@@ -50,6 +63,20 @@ TEST(FieldDeathTest, F95_TheNeedIsToldOnEveryRank)
     for (rlim_t hard = slow_build ? 20 : 0; hard < 60; hard++)
         EXPECT_EXIT(create_with(0, hard), alike, "") << hard;
     EXPECT_EXIT(create_with(10, 20), testing::ExitedWithCode(1), "the process of rank 0 needs");
+}
+
+/* The ranks of several processes meet on the loopback interface. */
+TEST(FieldDeathTest, D_C8_LoopbackThatIsDownIsOneSentence)
+{
+    if (!can_leave_the_network())
+        GTEST_SKIP() << "no network namespace can be made here";
+    EXPECT_EXIT(
+        {
+            if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+                _exit(2);
+            _exit(run_ranks({1, 1}, SWL_PLACE_PROCESSES, 0, [](swl_rank *) {}) == -1 ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "^comm: [^\n]*127.0.0.1, which cannot be reached: [^\n]*\n$");
 }
 
 } // namespace

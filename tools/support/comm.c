@@ -1,12 +1,16 @@
 /* comm.c: see comm.h. Layer: tools/support. */
 #include "tools/support/comm.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <nccl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LIBRARY "libswl_nccl.so"
@@ -57,6 +61,39 @@ bool swl_comm_use_standin(char **argv)
     fflush(NULL);
     execv("/proc/self/exe", argv);
     perror("comm: cannot start this program anew");
+    return false;
+}
+
+/* A connection of this process with itself. */
+static bool loopback_works(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool works =
+        listener >= 0 && caller >= 0 && bind(listener, (struct sockaddr *)&at, bytes) == 0 &&
+        listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&at, &bytes) == 0 &&
+        connect(caller, (struct sockaddr *)&at, bytes) == 0;
+    const int error = errno;
+
+    if (caller >= 0)
+        close(caller);
+    if (listener >= 0)
+        close(listener);
+    errno = error;
+    return works;
+}
+
+bool swl_comm_reaches_processes(void)
+{
+    if (!swl_comm_is_standin() || loopback_works())
+        return true;
+    fprintf(
+        stderr,
+        "comm: the stand-in for NCCL joins processes over 127.0.0.1, which cannot be reached: %s "
+        "(is the interface lo up?)\n",
+        strerror(errno));
     return false;
 }
 

@@ -21,6 +21,10 @@ bool swl_comm_is_standin(void);
  * stderr) only when that fails. */
 bool swl_comm_use_standin(char **argv);
 
+/* Whether ranks of several processes can make a communicator: those of the stand-in meet on the loopback
+ * interface. A line on stderr if not. */
+bool swl_comm_reaches_processes(void);
+
 /* "NCCL 2.28.9" or "stand-in for NCCL". */
 void swl_comm_name(char *text, int bytes);
 

@@ -3,6 +3,7 @@
 
 #include "src/gpu.h"
 #include "tools/support/clock.h"
+#include "tools/support/comm.h"
 #include "tools/support/ranks_run.h"
 
 #include <pthread.h>
@@ -301,6 +302,9 @@ int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *,
         fprintf(stderr, "ranks: a job has at least one rank\n");
         return -1;
     }
+    if (job->place != SWL_PLACE_FIBERS && job->place != SWL_PLACE_THREADS &&
+        !swl_comm_reaches_processes())
+        return -1;
     bytes = sizeof(*all) + (size_t)swl_ranks_count(job) * sizeof(struct swl_rank_state);
     all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
