@@ -1,7 +1,8 @@
 /* mover.h: copies and adds for wires of the host (C): what executors do with payload, as functions.
  *
  * Layer: transport/soft. Implemented by engine.cc (emulator) or mover_cuda.cc, where memory of a device
- * is reached by copies through a piece of pinned memory. A mover serves one thread at a time. */
+ * is reached by copies through a piece of pinned memory. A mover serves one thread at a time. While
+ * another thread waits for the whole device inside CUDA (cudaFree), copies wait for it: docs/tuning.md. */
 #pragma once
 
 #include <stdbool.h>
