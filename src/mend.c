@@ -147,12 +147,17 @@ static void hear_ask(struct swl_mend *m, struct pair *p, const struct swl_oob_me
 {
     if (message->value[0] > p->heard) {
         p->heard = message->value[0];
-        p->theirs_broken = message->value[2] != 0;
+        p->theirs_broken = false;
+        if (m->stopped == p->rank) /* it has stopped a round before */
+            m->stopped = UINT32_MAX;
         if (m->active) {
             start_pair(m, p);
             p->answered = p->heard;
         }
     }
+    /* said again in the same round: ends may have been reset meanwhile, which count as broken */
+    if (message->value[0] == p->heard && message->value[2] != 0)
+        p->theirs_broken = true;
     if (m->active && message->value[1] == m->round)
         p->agreed = true;
 }

@@ -474,6 +474,46 @@ TEST(Mend, APeerInANewRoundIsFollowed)
     }
 }
 
+// One rank has all it needs and comes again before the other has heard the last message. That one's end was
+// reset in a round which has not come to its end, so both must reset again, at once.
+TEST(Mend, D_A2_AnEndResetInAnOldRoundIsMendedInThePeersNewOne)
+{
+    World w(2, 1);
+    Rank *first = w.ranks[0].get(), *second = w.ranks[1].get();
+
+    lose(&w, first, 0, 2);
+    begin_all(&w);
+    step(first);
+    while (!first->ended) {
+        step(second);
+        step(first);
+    }
+    ASSERT_EQ(first->result, ncclSuccess) << first->sentence;
+    ASSERT_FALSE(second->ended);
+    begin(first, 2);
+    step(first); // its ASK comes together with the last message of the round before
+    run(&w, all_of(w));
+    expect_whole(&w);
+}
+
+// A rank gives up and comes again before the other has looked. The old round's STOP does not end the new one.
+TEST(Mend, D_A2_AStopCountsNoLongerWhenItsRankIsInANewRound)
+{
+    World w(2, 1);
+    Rank *first = w.ranks[0].get(), *second = w.ranks[1].get();
+
+    lose(&w, first, 0, 2);
+    begin_all(&w);
+    step(first);
+    step(second);
+    step(first); // the STOP is of its round
+    end(second, swl_mend_expire(second->mend, limit_ns));
+    begin(second, 2);
+    step(second);
+    run(&w, all_of(w));
+    expect_whole(&w);
+}
+
 TEST(Mend, MessagesOfStrangersAndOfOtherRoundsAreIgnored)
 {
     World w(2, 1);
