@@ -12,7 +12,7 @@
 
 #define SWL_COMMON_BYTES  512u  /* struct block_common of call.cuh fits */
 #define SWL_GROUP_BYTES   1024u /* struct swl_device_group of args.h fits */
-#define SWL_RING_WORDS    4u    /* u64 per ring, for the source half and for the gateway half */
+#define SWL_RING_WORDS    5u    /* u64 per ring, for the source half and for the gateway half */
 #define SWL_SCRATCH_BYTES 1536u /* struct warp_scratch of select.cuh fits */
 #define SWL_LINK_BYTES    40u   /* struct link_state of row_writer.cuh */
 #define SWL_TARGET_BYTES  32u   /* struct link_target of row_writer.cuh fits */

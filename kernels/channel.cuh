@@ -100,16 +100,46 @@ SWL_DEV int claim_take(const Source &from, uint32_t nrings, uint32_t turn, uint3
     }
 }
 
-/* Listed tokens that the gateways have room for, as claim_take sees them. */
+/* Listed tokens that the gateways have room for, as claim_take sees them. Words of ring r of the channel
+ * in shared memory, ROOM_WORDS arrays of one for each ring. */
 struct ring_room {
     const struct swl_device_group *g;
-    const struct handle_view *h;
     const struct swl_watch *w;
-    uint64_t *claim;      /* shared: first position of ring r that no warp has taken */
-    const uint64_t *sent; /* [rings of the rank] positions when the call began */
-    uint64_t credit;      /* offset of the words that the gateways add to */
+    const uint32_t *list; /* tokens of all rings, in handle memory */
+    uint64_t *claim;      /* first position that no warp has taken */
+    uint64_t *limit;      /* first one that was not free when a lane last looked */
+    uint64_t *end;        /* of this call */
+    uint64_t *place;      /* what a position lacks to its place in `list` (modulo 2^64) */
+    uint64_t credit;      /* offset of the words in the window that the gateways add to */
     struct wait_at at;    /* names the channel */
 };
+#define ROOM_WORDS 4u
+static_assert(1 + ROOM_WORDS <= SWL_RING_WORDS, "picture of block.h");
+
+SWL_DEV struct ring_room ring_room_of(const struct swl_device_group *g, const struct handle_view *h,
+                                      const struct swl_watch *w, uint64_t *words, uint32_t nrings)
+{
+    struct ring_room room = {};
+
+    room.g = g;
+    room.w = w;
+    room.list = h->list;
+    room.claim = words;
+    room.limit = words + nrings;
+    room.end = words + 2 * nrings;
+    room.place = words + 3 * nrings;
+    return room;
+}
+
+/* One lane: the words of ring r, which is ring x of the rank, at position `sent` when the call begins. A
+ * block barrier follows. */
+SWL_DEV void ring_room_begin(const struct ring_room &room, const struct handle_view *h, uint32_t r,
+                             uint32_t x, uint64_t sent)
+{
+    room.claim[r] = room.limit[r] = sent; /* nothing is known to be free */
+    room.end[r] = sent + list_length(h, x);
+    room.place[r] = h->list_start[x] - sent;
+}
 
 SWL_DEV uint32_t room_ring(const struct ring_room &from, uint32_t r)
 {
@@ -123,17 +153,22 @@ SWL_DEV uint64_t *claim_word(const struct ring_room &from, uint32_t r)
 
 SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
 {
-    const uint32_t x = room_ring(from, r);
-
-    return from.sent[x] + list_length(from.h, x);
+    return from.end[r];
 }
 
+/* Most takes find room that another lane of the block has seen: its acquire of the credit comes before its
+ * release of the limit. */
 SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
 {
     const struct swl_device_group *g = from.g;
+    uint64_t limit = read_in_block(&from.limit[r]);
 
+    if (read_in_block(claim_word(from, r)) < limit)
+        return limit;
     /* acquire: pairs with the gateway's adds */
-    return read_from_nic(own_word(g, from.credit, room_ring(from, r))) + g->shape.ring_slots;
+    limit = read_from_nic(own_word(g, from.credit, room_ring(from, r))) + g->shape.ring_slots;
+    publish_in_block(&from.limit[r], limit); /* an older value may win: then it is looked again */
+    return limit;
 }
 
 SWL_DEV bool claim_idle(const struct ring_room &)
@@ -164,6 +199,6 @@ SWL_DEV bool room_take(const struct ring_room &from, uint32_t *turn_p, uint32_t 
         claim_take(from, nrings, from.g->shape.rank + (*turn_p)++, &r, position_p) <= 0)
         return false;
     *x_p = room_ring(from, r);
-    *token_p = from.h->list[from.h->list_start[*x_p] + (*position_p - from.sent[*x_p])];
+    *token_p = from.list[from.place[r] + *position_p];
     return true;
 }

@@ -24,7 +24,7 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.request_out = out;
-    b.rings.request_claim = out + a->shared.nrings;
+    b.rings.request_room = out + a->shared.nrings;
     b.rings.claim = in;
     b.rings.request_in = in + a->shared.nrings;
     b.rings.partial_out = in + 2 * a->shared.nrings;
@@ -37,12 +37,14 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
 SWL_DEV void rings_begin(const struct combine_block *b)
 {
     const uint32_t c = b->g->shape.nchannels;
+    const struct ring_room room = request_room_of(b);
 
     for (uint32_t r = lane_id(); r < b->a->shared.nrings; r += 32) {
         const uint32_t x = b->channel + r * c, y = x;
 
         b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
-        b->rings.request_claim[r] = x < out_rings(b->g) ? b->g->now.request_sent[x] : 0;
+        if (x < out_rings(b->g))
+            ring_room_begin(room, &b->h, r, x, b->g->now.request_sent[x]);
         b->rings.claim[r] = y < in_rings(b->g) ? b->g->now.request_recv[y] : 0;
     }
 }

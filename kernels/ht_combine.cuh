@@ -6,11 +6,11 @@
 
 /* Words of the block's rings in shared memory, [nrings] each. */
 struct combine_rings {
-    uint64_t *request_out;   /* source: requests written; requester -> source coordinator */
-    uint64_t *request_claim; /* source: first request that no requester has taken */
-    uint64_t *claim;         /* gateway: first request that no gateway warp has taken */
-    uint64_t *request_in;    /* gateway: requests read -> gateway coordinator */
-    uint64_t *partial_out;   /* gateway: partial sums written -> gateway coordinator */
+    uint64_t *request_out;  /* source: requests written; requester -> source coordinator */
+    uint64_t *request_room; /* source: [ROOM_WORDS][nrings], struct ring_room */
+    uint64_t *claim;        /* gateway: first request that no gateway warp has taken */
+    uint64_t *request_in;   /* gateway: requests read -> gateway coordinator */
+    uint64_t *partial_out;  /* gateway: partial sums written -> gateway coordinator */
 };
 
 struct combine_block { /* equal in all threads */

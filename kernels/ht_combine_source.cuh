@@ -3,7 +3,7 @@
  * ht_combine_request (few warps): tell the gateways which rows to add, in the order of the lists.
  * Reads:    handle                          Writes: slots of its own request rings
  * Waits:    request_credit of any ring      Signals: window bits -> ht_combine_source_coord
- * Order:    acquire.sys of request_credit by the claiming lane, warp_sync, stores of all lanes
+ * Order:    acquire.sys of request_credit by a lane of the block, limit word, warp_sync, stores
  * Progress: never waits for partial sums, nor for one ring while another has room: the summers free
  *           partial sums in token order over all rings, so that the request of the oldest token must
  *           not stand behind a ring that is full
@@ -54,18 +54,20 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
         window_finish_in_block(&b->rings.request_out[x / g->shape.nchannels], position);
 }
 
+SWL_DEV struct ring_room request_room_of(const struct combine_block *b)
+{
+    struct ring_room room =
+        ring_room_of(b->g, &b->h, &b->common->watch, b->rings.request_room, b->a->shared.nrings);
+
+    room.credit = b->g->at.request_credit;
+    room.at = combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, SWL_NO_PEER);
+    return room;
+}
+
 SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index,
                                  struct warp_scratch *list)
 {
-    const struct swl_device_group *g = b->g;
-    const struct ring_room room = {
-        g,
-        &b->h,
-        &b->common->watch,
-        b->rings.request_claim,
-        g->now.request_sent,
-        g->at.request_credit,
-        combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, SWL_NO_PEER)};
+    const struct ring_room room = request_room_of(b);
     uint32_t turn = index, x, token;
     uint64_t position;
 

@@ -43,7 +43,7 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     out = (uint64_t *)(shared + b.shared.out_words);
     in = (uint64_t *)(shared + b.shared.in_words);
     b.rings.out_window = out;
-    b.rings.out_claim = out + a->block.nrings;
+    b.rings.out_room = out + a->block.nrings;
     b.rings.in_claim = in;
     b.rings.in_window = in + a->block.nrings;
     b.channel = (uint32_t)block_id() / a->roles.halves;
@@ -64,12 +64,14 @@ SWL_DEV void places_begin(const struct dispatch_block *b)
 SWL_DEV void rings_begin(const struct dispatch_block *b)
 {
     const uint32_t c = b->g->shape.nchannels;
+    const struct ring_room room = send_room_of(b);
 
     for (uint32_t r = lane_id(); r < b->a->block.nrings; r += 32) {
         const uint32_t x = b->channel + r * c, y = x;
 
         b->rings.out_window[r] = b->rings.in_window[r] = 0;
-        b->rings.out_claim[r] = x < out_rings(b->g) ? b->g->now.sent[x] : 0;
+        if (x < out_rings(b->g))
+            ring_room_begin(room, &b->h, r, x, b->g->now.sent[x]);
         b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->now.recv[y] : 0;
     }
 }

@@ -8,7 +8,7 @@
  * c + r * C of the source or gateway side. */
 struct dispatch_rings {
     uint64_t *out_window; /* source: slots filled; senders -> send coordinator */
-    uint64_t *out_claim;  /* source: first slot that no sender has taken */
+    uint64_t *out_room;   /* source: [ROOM_WORDS][nrings], struct ring_room */
     uint64_t *in_claim;   /* gateway: first slot that no forwarder has taken */
     uint64_t *in_window;  /* gateway: slots read; forwarders -> forward coordinator */
 };

@@ -4,8 +4,8 @@
  * Reads:    handle lists, user tokens and weights      Writes: slots of its own send rings
  * Waits:    credit of any gateway (send_credit)
  * Signals:  window bit of the slot -> ht_dispatch_send_coord
- * Order:    acquire.sys of send_credit by the claiming lane, warp_sync, proxy fence of the lane that
- *           stores; slot stores complete (bulk_wait), warp_sync, release.cta of the window bit
+ * Order:    acquire.sys of send_credit by a lane of the block, limit word, warp_sync, proxy fence of the
+ *           lane that stores; slot stores complete (bulk_wait), warp_sync, release.cta of the window bit
  * Progress: a warp takes a slot only when it is free, of any ring of the channel, and holds nothing
  *           while it looks; so what is taken is finished, and posted (chunk <= ring / 2)
  * Ends:     every listed token is in its ring
@@ -50,18 +50,20 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     return true;
 }
 
+SWL_DEV struct ring_room send_room_of(const struct dispatch_block *b)
+{
+    struct ring_room room =
+        ring_room_of(b->g, &b->h, &b->common->watch, b->rings.out_room, b->a->block.nrings);
+
+    room.credit = b->g->at.send_credit;
+    room.at = dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, SWL_NO_PEER);
+    return room;
+}
+
 SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
                                struct copier *copier, struct warp_scratch *list)
 {
-    const struct swl_device_group *g = b->g;
-    const struct ring_room room = {
-        g,
-        &b->h,
-        &b->common->watch,
-        b->rings.out_claim,
-        g->now.sent,
-        g->at.send_credit,
-        dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, SWL_NO_PEER)};
+    const struct ring_room room = send_room_of(b);
     uint32_t turn = index, x, token;
     uint64_t position;
 
