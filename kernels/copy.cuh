@@ -147,6 +147,7 @@ SWL_DEV void copier_drain(struct copier *c, const struct swl_watch *w, struct wa
     while (c->stored != issued) {
         if (lane_id() == 0)
             await_piece(c, w, at);
+        bulk_commit(); /* an empty group: marks count pieces as groups (row_write_mark) */
         copier_step(c);
     }
     bulk_wait_read<0>();
