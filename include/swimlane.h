@@ -32,8 +32,8 @@ ncclResult_t swimlaneMemFree(ncclEpGroup_t ep_group, void *ptr);
 #define SWIMLANE_QUERY_TIMEOUT_NS   5
 #define SWIMLANE_QUERY_ROWS_DROPPED 6 /* since creation */
 #define SWIMLANE_QUERY_PENDING_OPS  7
-#define SWIMLANE_QUERY_NIC_SMS      8 /* SMs of the software NIC, not in SMS */
-#define SWIMLANE_QUERY_RINGS        9 /* of a rank toward each other node, 0 without other nodes */
+#define SWIMLANE_QUERY_NIC_SMS      8  /* SMs of the software NIC, not in SMS */
+#define SWIMLANE_QUERY_RINGS        9  /* of a rank toward each other node, 0 without other nodes */
 #define SWIMLANE_QUERY_RING_SLOTS   10 /* of one of them, a token each */
 
 /* One number about a group; never waits. */
