@@ -193,6 +193,27 @@ const char *swl_site_level_text(uint32_t level)
     return texts[level < SWL_COUNT_OF(texts) ? level : SWL_SITE_FAR];
 }
 
+void swl_site_order(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order)
+{
+    uint32_t equal = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+
+        for (; at > 0 && scores[order[at - 1]] > scores[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    while (equal < n && scores[order[equal]] == scores[order[0]])
+        equal++;
+    for (uint32_t k = equal ? turn % equal : 0; k > 0; k--) {
+        const uint32_t first = order[0];
+
+        memmove(order, order + 1, (equal - 1) * sizeof(*order));
+        order[equal - 1] = first;
+    }
+}
+
 /* ---- host, driver ---- */
 
 void swl_site_cpus(const char *root, const char *nic, char *cpus, size_t bytes)

@@ -46,6 +46,9 @@ static inline uint32_t swl_site_score(struct swl_site_distance d)
     return d.level << 16 | (d.hops < 0xffff ? d.hops : 0xffff);
 }
 const char *swl_site_level_text(uint32_t level);
+/* order[n]: devices by their scores, nearest first; of equally near ones first the turn-th, modulo their
+ * number, so that ranks share them. */
+void swl_site_order(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order);
 
 /* CPUs near this RDMA device, as in /sys ("0-7,16-23"); "" = unknown. */
 void swl_site_cpus(const char *root, const char *nic, char *cpus, size_t bytes);

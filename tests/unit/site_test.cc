@@ -55,6 +55,20 @@ TEST(Site, NearerNicsHaveSmallerScores)
               SWL_SITE_FAR);
 }
 
+TEST(Site, F113_NearestFirstAndEquallyNearOnesInTurn)
+{
+    const uint32_t scores[] = {7, 3, 9, 3, 3};
+    const uint32_t order[3][5] = {{1, 3, 4, 0, 2}, {3, 4, 1, 0, 2}, {4, 1, 3, 0, 2}};
+
+    for (uint32_t turn = 0; turn < 9; turn++) {
+        std::vector<uint32_t> got(5);
+
+        swl_site_order(scores, 5, turn, got.data());
+        EXPECT_EQ(got, std::vector<uint32_t>(order[turn % 3], order[turn % 3] + 5)) << turn;
+    }
+    swl_site_order(scores, 0, 4, nullptr);
+}
+
 // Names that begin alike are not the same folder.
 TEST(Site, AddressesAreComparedAsWholeFolders)
 {

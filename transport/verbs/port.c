@@ -253,38 +253,26 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     return NULL;
 }
 
-/* order[]: the wanted devices of n by distance; the first of equally near ones is the turn-th of them.
- * Returns their number. */
+/* order[]: the wanted devices of n by distance; scratch: room for 2 n numbers. Returns their number. */
 static uint32_t sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
-                             uint32_t *order, uint32_t *scores)
+                             uint32_t *order, uint32_t *scratch)
 {
     const struct swl_nic_near *near = s->want->near;
-    uint32_t equal = 0, count = 0;
+    uint32_t *scores = scratch, *device = scratch + n, count = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         const char *name = s->verbs->ibv_get_device_name(list[i]);
-        uint32_t score = 0, at = count;
 
         if (name == NULL || !wanted(s, list[i], name))
             continue;
+        scores[count] = 0;
         if (near)
-            score = swl_site_score(swl_site_distance(near->root, near->gpu, name));
-        count++;
-        for (; at > 0 && scores[at - 1] > score; at--) {
-            scores[at] = scores[at - 1];
-            order[at] = order[at - 1];
-        }
-        scores[at] = score;
-        order[at] = i;
+            scores[count] = swl_site_score(swl_site_distance(near->root, near->gpu, name));
+        device[count++] = i;
     }
-    while (equal < count && scores[equal] == scores[0])
-        equal++;
-    for (uint32_t k = near && equal ? near->turn % equal : 0; k > 0; k--) {
-        const uint32_t first = order[0];
-
-        memmove(order, order + 1, (equal - 1) * sizeof(*order));
-        order[equal - 1] = first;
-    }
+    swl_site_order(scores, count, near ? near->turn : 0, order);
+    for (uint32_t i = 0; i < count; i++)
+        order[i] = device[order[i]];
     return count;
 }
 
@@ -303,7 +291,7 @@ static struct ibv_context *skip(const struct search *s, struct ibv_context *cont
 static struct ibv_context *take_nearest(const struct search *s, struct ibv_device **list,
                                         uint32_t n, struct swl_port *port)
 {
-    uint32_t *order = calloc(2 * (size_t)n, sizeof(*order));
+    uint32_t *order = calloc(3 * (size_t)n, sizeof(*order));
     uint32_t nth = s->want->near ? s->want->near->nth : 0;
     struct ibv_context *context = NULL;
     uint32_t count;
