@@ -47,6 +47,11 @@ void info_text(struct info_out *out, const char *key, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    info_line(out, key, text);
+}
+
+void info_line(struct info_out *out, const char *key, const char *text)
+{
     if (out->json) {
         swl_json_text(&out->writer, key, text);
         return;
@@ -81,7 +86,8 @@ static void help(void)
     puts("usage: swimlane-info [--json] [--nodes N] [--ranks-per-node N] [--root DIR]\n"
          "                     [--gpu PCI]\n"
          "Tells what GPUs, NICs and kernel of this machine offer, which transports work here and\n"
-         "why others do not, what ranks like this one would choose, and every variable.\n\n"
+         "why others do not, what ranks like this one would choose, and every variable. What is\n"
+         "wrong is said beside the fact.\n\n"
          "  --json              one JSON object\n"
          "  --nodes N           layout of the choice, 1 to 4096 (2)\n"
          "  --ranks-per-node N  likewise, 1 to 4096 (1)\n"
@@ -155,12 +161,15 @@ static int parse(struct info_options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    static struct swl_options options;
     struct info_options o = {.nodes = 2, .ranks_per_node = 1, .root = "/"};
     struct info_out out = {.writer = {.file = stdout}};
     const int answer = parse(&o, argc, argv);
 
     if (answer)
         return answer - 1;
+    swl_options_read(&options); /* warns about malformed values */
+    o.options = &options;
     out.json = o.json;
     info_open(&out, NULL, '{');
     info_host(&out, &o);
@@ -168,6 +177,8 @@ int main(int argc, char **argv)
     info_nics(&out, &o);
     info_transports(&out, &o);
     info_variables(&out);
+    info_unknown_variables(&out);
+    info_presets(&out, &o);
     info_close(&out, '}');
     if (o.json)
         puts("");

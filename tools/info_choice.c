@@ -1,8 +1,6 @@
-/* info_choice.c: swimlane-info: which transports work here, what a layout would use, and every
- * variable with its source. Layer: tools. */
+/* info_choice.c: swimlane-info: which transports work here, and what a layout would use. Layer: tools. */
 #include "tools/info.h"
 
-#include "src/base/options.h"
 #include "src/base/util.h"
 #include "src/gpu.h"
 
@@ -24,9 +22,9 @@ static const struct {
     {SWL_TRANSPORT_TCP, "a network interface that is up"},
 };
 
-static void ask(const struct swl_options *options, const struct info_options *o, uint32_t bits,
-                struct swl_select_fact *fact_p)
+static void ask(const struct info_options *o, uint32_t bits, struct swl_select_fact *fact_p)
 {
+    const struct swl_options *options = o->options;
     const struct swl_nic_ib ib = {.hca = options->ib_hca,
                                   .gid_index = options->ib_gid_index,
                                   .sl = options->ib_sl,
@@ -77,11 +75,9 @@ static void say_choice(struct info_out *out, const struct info_options *o, uint3
 
 void info_transports(struct info_out *out, const struct info_options *o)
 {
-    static struct swl_options options;
     struct swl_select_fact fact;
 
-    swl_options_read(&options); /* warns about malformed values */
-    ask(&options, o, options.transports, &fact);
+    ask(o, o->options->transports, &fact);
     info_open(out, "transports", '{');
     for (size_t i = 0; i < SWL_COUNT_OF(transports); i++) {
         const uint32_t bit = transports[i].bit;
@@ -93,7 +89,7 @@ void info_transports(struct info_out *out, const struct info_options *o)
         info_open(out, name, '{');
         info_flag(out, "allowed", (fact.allowed & bit) != 0);
         if (!auto_peer) {
-            ask(&options, o, bit, &alone);
+            ask(o, bit, &alone);
             info_flag(out, "works_here", (alone.usable & bit) != 0);
             if (alone.why[0])
                 info_text(out, "why_not", "%s", alone.why);
@@ -102,41 +98,5 @@ void info_transports(struct info_out *out, const struct info_options *o)
         info_close(out, '}');
     }
     info_close(out, '}');
-    say_choice(out, o, options.transports, &fact);
-}
-
-/* ---- variables ---- */
-
-static void say_variable(struct info_out *out, const struct swl_option_row *row)
-{
-    const char *name = row->name, *text = swl_env(name);
-
-    if (!text && row->fallback && swl_env(row->fallback)) {
-        name = row->fallback;
-        text = swl_env(name);
-    }
-    info_open(out, row->name, '{');
-    info_text(out, "value", "%s",
-              text && swl_option_valid(row, text) ? swl_option_shown(row, text) : "not set");
-    if (text && !swl_option_valid(row, text))
-        info_text(out, "malformed", "%s %.400s", name, text);
-    info_text(out, "source", "%s", text && swl_option_valid(row, text) ? name : "built-in");
-    info_close(out, '}');
-}
-
-void info_variables(struct info_out *out)
-{
-    size_t n;
-    const struct swl_option_row *rows = swl_option_rows(&n);
-
-    info_open(out, "variables", '{');
-    for (size_t i = 0; i < n; i++) {
-        if (strchr(rows[i].name, ',') != NULL)
-            continue; /* families of names that are ignored */
-        if (out->json || swl_env(rows[i].name) || (rows[i].fallback && swl_env(rows[i].fallback)))
-            say_variable(out, &rows[i]);
-        else
-            info_text(out, rows[i].name, "not set");
-    }
-    info_close(out, '}');
+    say_choice(out, o, o->options->transports, &fact);
 }

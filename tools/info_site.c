@@ -6,7 +6,8 @@
 #include "transport/site.h"
 #include "transport/verbs/verbs.h"
 
-#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -21,6 +22,64 @@ static void say_limit(struct info_out *out, const char *key, int which, uint64_t
         info_text(out, key, "unlimited");
     else
         info_text(out, key, "%llu", (unsigned long long)(limit.rlim_cur / unit));
+}
+
+/* ---- verdicts ---- */
+
+#define LEAST_LOCKED (UINT64_C(64) << 20) /* even small groups have more to lock */
+#define GOOD_LOCKED  (UINT64_C(1) << 30)
+
+/* The limit does not count for a process that may lock anything (CAP_IPC_LOCK, bit 14). */
+static bool may_lock_all(void)
+{
+    char line[128];
+    FILE *file = fopen("/proc/self/status", "re");
+    unsigned long long bits = 0;
+
+    while (file && fgets(line, sizeof(line), file))
+        if (strncmp(line, "CapEff:", 7) == 0)
+            bits = strtoull(line + 7, NULL, 16);
+    if (file)
+        (void)fclose(file);
+    return (bits >> 14 & 1) != 0;
+}
+
+static void judge_locked_memory(struct info_out *out)
+{
+    struct rlimit limit;
+    const char *verdict = "enough";
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return;
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < GOOD_LOCKED) {
+        if (may_lock_all())
+            verdict = "small, but this process may lock any amount (CAP_IPC_LOCK)";
+        else if (limit.rlim_cur < LEAST_LOCKED)
+            verdict = "too small for RDMA, which locks the memory that NICs reach, often hundreds "
+                      "of MB a rank: ulimit -l unlimited";
+        else
+            verdict = "perhaps too small for RDMA with large tokens: ulimit -l unlimited";
+    }
+    info_text(out, "locked_memory_verdict", "%s", verdict);
+}
+
+static void judge_dev_infiniband(struct info_out *out, const struct info_options *o)
+{
+    static char names[INFO_NICS][SWL_SITE_NAME];
+    const uint32_t nnics = swl_site_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
+    const uint32_t n = swl_site_list(o->root, "/dev/infiniband", names, INFO_NICS);
+    const char *but = nnics ? ", although /sys has NICs: a container must be given their devices"
+                            : ": there is no RDMA device here";
+    bool any = false;
+
+    for (uint32_t i = 0; i < n && i < INFO_NICS; i++)
+        any = any || strncmp(names[i], "uverbs", 6) == 0;
+    if (!swl_site_exists(o->root, "/dev/infiniband"))
+        info_text(out, "dev_infiniband_verdict", "missing%s", but);
+    else if (!any)
+        info_text(out, "dev_infiniband_verdict", "a folder without a device%s", but);
+    else
+        info_text(out, "dev_infiniband_verdict", "has devices; which NIC can be used is below");
 }
 
 void info_host(struct info_out *out, const struct info_options *o)
@@ -42,7 +101,9 @@ void info_host(struct info_out *out, const struct info_options *o)
         info_text(out, "rdma_core", "%s", text);
     swl_verbs_unload(&verbs);
     info_flag(out, "dev_infiniband", swl_site_exists(o->root, "/dev/infiniband"));
+    judge_dev_infiniband(out, o);
     say_limit(out, "locked_memory_kib", RLIMIT_MEMLOCK, 1024);
+    judge_locked_memory(out);
     say_limit(out, "open_files", RLIMIT_NOFILE, 1);
     info_open(out, "modules", '{');
     for (size_t i = 0; i < SWL_COUNT_OF(modules); i++)
@@ -57,7 +118,7 @@ void info_host(struct info_out *out, const struct info_options *o)
     info_close(out, '}');
 }
 
-static int count_gpus(void)
+int info_count_gpus(void)
 {
     int n = 0;
 
@@ -96,135 +157,11 @@ static void say_gpu(struct info_out *out, int device, int n)
 
 void info_gpus(struct info_out *out)
 {
-    const int n = count_gpus();
+    const int n = info_count_gpus();
 
     info_integer(out, SWL_EMULATED ? "emulated_gpus_found" : "gpus_found", n);
     info_open(out, "gpus", '[');
     for (int i = 0; i < (SWL_EMULATED && n > 1 ? 1 : n); i++) /* emulated ones are all alike */
         say_gpu(out, i, n);
-    info_close(out, ']');
-}
-
-/* ---- NICs, as /sys has them ---- */
-
-/* Cut paths name no file. */
-static void set_path(char path[SWL_SITE_PATH], const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void set_path(char path[SWL_SITE_PATH], const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(path, SWL_SITE_PATH, format, arguments);
-    va_end(arguments);
-}
-
-static bool is_zero(const char *gid)
-{
-    return strspn(gid, "0:") == strlen(gid);
-}
-
-static void say_gids(struct info_out *out, const char *root, const char *port)
-{
-    char names[64][SWL_SITE_NAME];
-    char path[SWL_SITE_PATH], gid[64], type[32];
-    uint32_t n;
-
-    set_path(path, "%s/gids", port);
-    n = swl_site_list(root, path, names, 64);
-    info_open(out, "gids", '[');
-    for (uint32_t i = 0; i < n && i < 64; i++) {
-        set_path(path, "%s/gids/%s", port, names[i]);
-        if (!swl_site_line(root, path, gid, sizeof(gid)) || is_zero(gid))
-            continue;
-        set_path(path, "%s/gid_attrs/types/%s", port, names[i]);
-        if (!swl_site_line(root, path, type, sizeof(type)))
-            snprintf(type, sizeof(type), "type unknown");
-        info_text(out, NULL, "%s: %s, %s", names[i], gid, type);
-    }
-    info_close(out, ']');
-}
-
-static void say_port(struct info_out *out, const char *root, const char *nic, const char *number)
-{
-    static const char *const keys[] = {"state", "rate", "link_layer"};
-    char port[SWL_SITE_PATH], path[SWL_SITE_PATH], text[64];
-
-    info_open(out, NULL, '{');
-    info_text(out, "port", "%s", number);
-    set_path(port, "/sys/class/infiniband/%s/ports/%s", nic, number);
-    for (size_t i = 0; i < SWL_COUNT_OF(keys); i++) {
-        set_path(path, "%s/%s", port, keys[i]);
-        info_text(out, keys[i], "%s",
-                  swl_site_line(root, path, text, sizeof(text)) ? text : "unknown");
-    }
-    say_gids(out, root, port);
-    info_close(out, '}');
-}
-
-static void say_interfaces(struct info_out *out, const char *root, const char *nic)
-{
-    char names[8][SWL_SITE_NAME], path[SWL_SITE_PATH], text[16];
-    uint32_t n;
-
-    set_path(path, "/sys/class/infiniband/%s/device/net", nic);
-    n = swl_site_list(root, path, names, 8);
-    info_open(out, "interfaces", '[');
-    for (uint32_t i = 0; i < n && i < 8; i++) {
-        set_path(path, "/sys/class/net/%s/mtu", names[i]);
-        if (swl_site_line(root, path, text, sizeof(text)))
-            info_text(out, NULL, "%s, MTU %s", names[i], text);
-        else
-            info_text(out, NULL, "%s", names[i]);
-    }
-    info_close(out, ']');
-}
-
-static void say_distance(struct info_out *out, const char *root, const char *gpu, const char *nic)
-{
-    const struct swl_site_distance d = swl_site_distance(root, gpu, nic);
-
-    if (d.level <= SWL_SITE_BRIDGE)
-        info_text(out, gpu, "%s, %u steps", swl_site_level_text(d.level), d.hops);
-    else
-        info_text(out, gpu, "%s", swl_site_level_text(d.level));
-}
-
-static void say_nic(struct info_out *out, const struct info_options *o, const char *nic)
-{
-    const char *root = o->root;
-    char ports[8][SWL_SITE_NAME], path[SWL_SITE_PATH], pci[32];
-    uint32_t n;
-
-    info_open(out, NULL, '{');
-    info_text(out, "nic", "%s", nic);
-    info_open(out, "from_gpus", '{');
-    if (o->gpu)
-        say_distance(out, root, o->gpu, nic);
-    for (int g = 0; o->gpu == NULL && g < count_gpus(); g++)
-        if (swl_gpu_pci(g, pci, sizeof(pci)) == cudaSuccess)
-            say_distance(out, root, pci, nic);
-    info_close(out, '}');
-    say_interfaces(out, root, nic);
-    set_path(path, "/sys/class/infiniband/%s/ports", nic);
-    n = swl_site_list(root, path, ports, 8);
-    info_open(out, "ports", '[');
-    for (uint32_t i = 0; i < n && i < 8; i++)
-        say_port(out, root, nic, ports[i]);
-    info_close(out, ']');
-    info_close(out, '}');
-}
-
-void info_nics(struct info_out *out, const struct info_options *o)
-{
-    static char names[INFO_NICS][SWL_SITE_NAME];
-    const uint32_t n = swl_site_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
-
-    info_integer(out, "nics_found", n);
-    if (n > INFO_NICS)
-        info_text(out, "nics_cut", "only the first %d are listed", INFO_NICS);
-    info_open(out, "nics", '[');
-    for (uint32_t i = 0; i < n && i < INFO_NICS; i++)
-        say_nic(out, o, names[i]);
     info_close(out, ']');
 }

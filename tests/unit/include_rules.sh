@@ -15,7 +15,7 @@ sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[
 examples       ^$
 plugin         ^(plugin/|nccl_ep|swimlane)
 tools/support  ^(tools/support/|src/gpu\.h$|src/base/)
-tools          ^(tools/|src/gpu\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/verbs\.h$)
+tools          ^(tools/|src/gpu\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port)\.h$|transport/mlx5/path\.h$)
 '
 # The one file of each folder that exists for the emulator only.
 emulator_files='transport/soft/engine.cc tools/support/ranks_sim.c'

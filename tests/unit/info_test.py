@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """swimlane-info runs anywhere, tells what a made-up machine has, and where each value comes from."""
+import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,11 +23,15 @@ def info(*words, **variables):
     return json.loads(run("--json", *words, **variables).stdout)
 
 
+def write(root, path, text):
+    os.makedirs(os.path.dirname(root + path), exist_ok=True)
+    with open(root + path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
 def make_machine(root, nnics, name="mlx5_%d"):
     def write(path, text):
-        os.makedirs(os.path.dirname(root + path), exist_ok=True)
-        with open(root + path, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        globals()["write"](root, path, text)
 
     def pci(place):
         write(f"/sys/devices/{place}/numa_node", "0")
@@ -49,6 +55,8 @@ def make_machine(root, nnics, name="mlx5_%d"):
         os.symlink(f"../../../devices/{place}", root + nic + "/device")
         write(f"/sys/devices/{place}/net/eth{i}/type", "1")
         write(f"/sys/class/net/eth{i}/mtu", "9000")
+        write(f"/sys/class/infiniband_verbs/uverbs{i}/ibdev", name % i)
+        write(f"/dev/infiniband/uverbs{i}", "")
     write("/sys/module/nvidia_peermem/refcnt", "0")
     write("/proc/driver/nvidia/version", "NVRM version: made up 580.1")
 
@@ -173,6 +181,142 @@ class Info(unittest.TestCase):
                 continue  # as the machine is
             got = list(got["choice"]["peers_of_rank_0"].values())
             self.assertEqual([p.split(":")[0] for p in got], peers, words)
+
+    def test_f90_limit_of_locked_memory_is_judged(self):
+        def child(limit):
+            def prepare():
+                ctypes.CDLL(None).prctl(24, 14, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_IPC_LOCK
+                resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, hard))
+            return prepare
+
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        for limit, words in ((65536, "too small"), (8 << 20, "too small"),
+                             (256 << 20, "perhaps too small")):
+            if hard != resource.RLIM_INFINITY and limit > hard:
+                continue
+            got = subprocess.run([TOOL, "--json"], env=CLEAN, capture_output=True, text=True,
+                                 timeout=60, preexec_fn=child(limit))
+            host = json.loads(got.stdout)["host"]
+            self.assertEqual(host["locked_memory_kib"], str(limit >> 10))
+            self.assertTrue(host["locked_memory_verdict"].startswith(words), host)
+            self.assertIn("ulimit -l", host["locked_memory_verdict"])
+
+    def test_f96_nics_without_device_nodes_are_marked(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 4)
+            for i in (0, 2):
+                os.unlink(root + f"/dev/infiniband/uverbs{i}")
+            got = info("--root", root, "--gpu", "0000:1a:00.0")
+            self.assertEqual([n["usable"] for n in got["nics"]], [False, True, False, True])
+            self.assertIn("/dev/infiniband/uverbs2 is missing", got["nics"][2]["why_not"])
+            self.assertEqual(got["nics"][3]["device"], "/dev/infiniband/uverbs3")
+            os.unlink(root + "/sys/class/infiniband_verbs/uverbs3/ibdev")
+            got = info("--root", root)["nics"][3]
+            self.assertIn("no uverbs device", got["why_not"])
+
+    def test_d_c8_folder_without_a_device(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 1)
+            self.assertIn("has devices", info("--root", root)["host"]["dev_infiniband_verdict"])
+            os.rename(root + "/dev/infiniband/uverbs0", root + "/dev/infiniband/rdma_cm")
+            host = info("--root", root)["host"]
+            self.assertTrue(host["dev_infiniband"])
+            self.assertIn("a folder without a device, although", host["dev_infiniband_verdict"])
+            os.unlink(root + "/dev/infiniband/rdma_cm")
+            os.rmdir(root + "/dev/infiniband")
+            self.assertIn("missing, although", info("--root", root)["host"]["dev_infiniband_verdict"])
+        with tempfile.TemporaryDirectory() as root:
+            self.assertIn("no RDMA device", info("--root", root)["host"]["dev_infiniband_verdict"])
+
+    def test_d_c8_ports_that_serve_nothing(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 3)
+            write(root, "/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
+            write(root, "/sys/class/infiniband/mlx5_1/ports/1/gids/3",
+                  "fe80:0000:0000:0000:0000:0000:0000:0001")
+            got = info("--root", root)["nics"]
+            self.assertIn("is not active", got[0]["why_not"])
+            self.assertIn("no routable RoCE v2 address", got[1]["why_not"])
+            self.assertEqual(got[2]["path"]["gid_index"], 3)
+            got = info("--root", root, SWIMLANE_IB_GID_INDEX="7")["nics"]
+            self.assertIn("no address at index 7", got[2]["why_not"])
+
+    def test_f113_nic_of_each_gpu(self):
+        gpu = "0000:1a:00.0"
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 4)
+            words = ("--root", root, "--gpu", gpu)
+            self.assertEqual(info(*words)["nics_of_gpus"],
+                             {gpu: ["mlx5_1 port 1, one PCIe switch or port"]})
+            got = info(*words, SWIMLANE_NICS="3")["nics_of_gpus"][gpu]
+            self.assertEqual([n.split()[0] for n in got], ["mlx5_1", "mlx5_0", "mlx5_2"])
+            got = info(*words, NCCL_IB_HCA="^mlx5_1")
+            self.assertEqual(got["nics_of_gpus"][gpu][0].split()[0], "mlx5_0")
+            self.assertEqual(got["nics"][1]["why_not"], "NCCL_IB_HCA leaves it out")
+            os.unlink(root + "/dev/infiniband/uverbs1")
+            os.unlink(root + "/dev/infiniband/uverbs0")
+            self.assertEqual(info(*words)["nics_of_gpus"][gpu][0].split()[0], "mlx5_2")
+
+    def test_f114_path_attributes_and_bonds(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 1)
+            write(root, "/sys/class/net/eth0/bonding/slaves", "eth7 eth8")
+            nic = info("--root", root)["nics"][0]
+            self.assertEqual(nic["interfaces"], ["eth0, MTU 9000, bond of eth7 eth8"])
+            self.assertEqual(nic["path"], {"port": 1, "gid_index": 3, "service_level": 0,
+                                           "traffic_class": 0, "ack_timeout": "20 (4295.0 ms)",
+                                           "retries": 7})
+            nic = info("--root", root, SWIMLANE_IB_SL="3", NCCL_IB_TC="106", NCCL_IB_TIMEOUT="14",
+                       SWIMLANE_IB_RETRY_CNT="2")["nics"][0]
+            self.assertEqual(list(nic["path"].values())[2:], [3, 106, "14 (67.1 ms)", 2])
+            nic = info("--root", root, SWIMLANE_IB_SL="9")["nics"][0]
+            self.assertIn("SWIMLANE_IB_SL is above 7", nic["path"]["refused"])
+
+    def test_f110_presets_of_nccl_and_their_origin(self):
+        with tempfile.TemporaryDirectory() as root:
+            write(root, "/etc/nccl.conf", "# image\nNCCL_IB_SL=5\nNCCL_IB_DISABLE=0\nother=1")
+            write(root, "/home.conf", "NCCL_IB_HCA=mlx5_9 # mine\nNCCL_NET=Socket")
+            got = info("--root", root, NCCL_IB_DISABLE="1", NCCL_IB_TC="106", NCCL_IB_HCA="mlx5_0",
+                       SWIMLANE_IB_HCA="mlx5_1", NCCL_IB_RETRY_CNT="99", NCCL_CROSS_NIC="",
+                       NCCL_CONF_FILE=root + "/home.conf", SWIMLANE_IB_QPS="0")
+            presets = got["nccl_presets"]
+            self.assertEqual(presets["NCCL_IB_DISABLE"]["value"], "1")
+            self.assertEqual(presets["NCCL_IB_DISABLE"]["origin"], "environment")
+            self.assertIn("SWIMLANE_TRANSPORT", presets["NCCL_IB_DISABLE"]["followed"])
+            self.assertEqual(presets["NCCL_IB_TC"]["followed"], "as SWIMLANE_IB_TC")
+            self.assertEqual(presets["NCCL_IB_HCA"]["followed"], "no: SWIMLANE_IB_HCA is set")
+            self.assertEqual(presets["NCCL_IB_RETRY_CNT"]["followed"],
+                             "no: the value is out of range")
+            self.assertEqual(presets["NCCL_IB_SL"]["origin"], root + "/etc/nccl.conf")
+            self.assertIn("set SWIMLANE_IB_SL", presets["NCCL_IB_SL"]["followed"])
+            self.assertEqual(presets["NCCL_NET"]["value"], "Socket")
+            self.assertEqual(presets["NCCL_NET"]["origin"], root + "/home.conf")
+            self.assertNotIn("NCCL_CROSS_NIC", presets)
+            self.assertEqual(got["variables"]["SWIMLANE_IB_QPS"],
+                             {"value": "not set (0)", "source": "built-in"})
+            got = info(NCCL_IB_GID_INDEX="-1")["variables"]["SWIMLANE_IB_GID_INDEX"]
+            self.assertEqual(got, {"value": "not set (-1)", "source": "built-in"})
+
+    def test_f110_misspelt_variables_are_remarked(self):
+        got = info(SWIMLANE_TRANSPORTS="soft", SWIMLAME_LOG="warn", NCCL_EP_TIMEOUT="5",
+                   SWIMLANE_WHATEVER_ELSE="1", SWIMLANE_IB_SL="1", NCCL_EP_JIT_CACHE="/x",
+                   UNRELATED="1")["unknown_variables"]
+        self.assertEqual(set(got), {"SWIMLANE_TRANSPORTS", "SWIMLAME_LOG", "NCCL_EP_TIMEOUT",
+                                    "SWIMLANE_WHATEVER_ELSE"})
+        self.assertIn("perhaps SWIMLANE_TRANSPORT is", got["SWIMLANE_TRANSPORTS"])
+        self.assertIn("perhaps SWIMLANE_LOG is", got["SWIMLAME_LOG"])
+        self.assertIn("perhaps NCCL_EP_TIMEOUT_MS is", got["NCCL_EP_TIMEOUT"])
+        self.assertNotIn("perhaps", got["SWIMLANE_WHATEVER_ELSE"])
+
+    def test_d_c8_variables_that_are_not_set_take_one_line(self):
+        lines = run(SWIMLANE_IB_SL="1").stdout.split("\nvariables:\n")[1].split("\n\n")[0]
+        lines = lines.splitlines()
+        self.assertEqual(lines[:3], ["  SWIMLANE_IB_SL:", "    value: 1",
+                                     "    source: SWIMLANE_IB_SL"])
+        self.assertEqual(len(lines), 4, lines)
+        self.assertTrue(lines[3].startswith("  not set: NCCL_EP_DEBUG, SWIMLANE_LOG, "), lines[3])
+        self.assertNotIn("SWIMLANE_IB_SL", lines[3])
+        self.assertIn("SIMT_SHARED_KIB", lines[3])
 
     def test_wrong_options_are_refused(self):
         for words in (("--what",), ("--nodes",), ("--nodes", "0"), ("--nodes", "x"), ("--root",),

@@ -7,7 +7,7 @@ find_package(Python3 COMPONENTS Interpreter)
 if(TARGET swimlane-info AND Python3_FOUND)
     add_test(NAME info_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/info_test.py"
                                     $<TARGET_FILE:swimlane-info>)
-    set_tests_properties(info_test PROPERTIES LABELS unit TIMEOUT 120)
+    set_tests_properties(info_test PROPERTIES LABELS unit TIMEOUT 600)
     if(NOT SWL_SANITIZE) # a sanitizer has a dlopen of its own
         add_library(hide_rdma MODULE "${CMAKE_CURRENT_LIST_DIR}/hide_rdma.c")
         target_link_libraries(hide_rdma PRIVATE swl_flags ${CMAKE_DL_LIBS})
