@@ -36,6 +36,7 @@
     X(WRONG_ROWS, "has rows of another size")                                                      \
     X(WRONG_TYPE, "has rows of another type")                                                      \
     X(WRONG_TOPK, "has another top-k")                                                             \
+    X(BOUNDS, "has sent a number that is out of bounds")                                           \
     X(HANDLE, "the handle's memory is not of this group, layout or routing")                       \
     X(POISON, "gave up and told its peers")                                                        \
     X(ABORT, "the host asked to stop")

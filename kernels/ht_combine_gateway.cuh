@@ -67,15 +67,30 @@ SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
                       SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
 }
 
+/* One lane: row i of a request is of a rank of this node, behind that of the row before: one of each at most,
+ * as there is one landing slot for it. */
+SWL_DEV bool request_row_ok(const struct combine_block *b, const struct swl_request_row *row,
+                            uint32_t i, struct wait_at at)
+{
+    const struct swl_shape *s = &b->g->shape;
+    const bool in_node = row[i].gpu < s->nlocal && (i == 0 || row[i - 1].gpu < row[i].gpu);
+
+    if (in_node && row[i].row < s->max_rows)
+        return true;
+    watch_bounds(&b->common->watch, at, (in_node ? s->max_rows : s->nlocal) - 1,
+                 in_node ? row[i].row : row[i].gpu);
+    return false;
+}
+
 /* All lanes: read the request into terms; false = a foreign request. */
 SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
                            const struct swl_request *request, uint32_t source,
                            struct sum_list *list)
 {
     const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
+    const struct wait_at at = combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source);
     const int count = tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n,
-                                   &b->common->watch,
-                                   combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source));
+                                   &b->common->watch, at);
     const uint32_t n = count < 0 ? 0 : (uint32_t)count;
     uint32_t nterms = 0;
     bool waits = false;
@@ -84,7 +99,8 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
         return false;
     for (uint32_t first = 0; first < n; first += 32) {
         const uint32_t i = first + lane_id();
-        const bool exists = i < n && term_exists(ga, row[i].gpu, row[i].row);
+        const bool ok = i >= n || request_row_ok(b, row, i, at);
+        const bool exists = ok && i < n && term_exists(ga, row[i].gpu, row[i].row);
         const uint32_t mask = warp_ballot(exists);
         struct sum_term *term =
             &list_terms(list)[nterms + count_bits(mask & ((1u << lane_id()) - 1))];
@@ -95,6 +111,8 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
             waits = waits || term_waits(term);
         }
         nterms += (uint32_t)count_bits(mask);
+        if (!warp_all(ok))
+            return false;
     }
     waits = warp_any(waits);
     if (lane_id() == 0) {

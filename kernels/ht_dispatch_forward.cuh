@@ -68,20 +68,44 @@ SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
         claim_end(from, r), claim_limit(from, r), SWL_PAUSE("slots from rank", rank, b->channel));
 }
 
+/* All lanes: the selections of a slot of rank at.peer, one a lane and turn, are of rows, ranks and experts of
+ * this node, and in order. */
+SWL_DEV bool forward_check(const struct dispatch_block *b, const struct swl_selection *sel, int n,
+                           struct wait_at at)
+{
+    const struct swl_shape *s = &b->g->shape;
+    bool ok = true;
+
+    for (int i = lane_id(); i < n && ok; i += 32) {
+        const uint32_t gpu = sel[i].gpu, expert = sel[i].expert, row = sel[i].row;
+        const uint32_t key = gpu * s->nlocal_experts + expert;
+        const bool in_node =
+            gpu < s->nlocal && expert < s->nlocal_experts &&
+            (i == 0 || key > sel[i - 1].gpu * s->nlocal_experts + sel[i - 1].expert);
+
+        ok = in_node && row < s->max_rows;
+        if (!ok)
+            watch_bounds(&b->common->watch, at,
+                         in_node ? s->max_rows - 1 : s->nlocal * s->nlocal_experts - 1,
+                         in_node ? row : key);
+    }
+    return warp_all(ok);
+}
+
 /* All lanes: the slot's selections into the scratch list; their number, or -1 for a foreign slot. */
 SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint32_t y,
                          struct warp_scratch *list)
 {
     const struct swl_slot_head *head = (const struct swl_slot_head *)slot;
-    const int n =
-        tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n, &b->common->watch,
-                     dispatch_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_FORWARDER,
-                                 b->g->in[y / b->g->shape.nrings].rank));
+    const struct wait_at at = dispatch_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_FORWARDER,
+                                          b->g->in[y / b->g->shape.nrings].rank);
+    const int n = tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n,
+                               &b->common->watch, at);
 
     for (int i = lane_id(); i < n; i += 32)
         *(struct vec16 *)&list->sel[i] = load_data((const struct vec16 *)slot + 1 + i);
     warp_sync();
-    return n;
+    return forward_check(b, list->sel, n, at) ? n : -1;
 }
 
 SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,

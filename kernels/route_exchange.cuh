@@ -148,6 +148,17 @@ SWL_DEV void send_counts(const struct route_block *b)
     }
 }
 
+/* One thread: a number from rank `rank` of another node. If it is above `most` the call is given up, and goes
+ * to its end with 0. Sums of numbers within bounds stay within 32 bits. */
+SWL_DEV uint32_t message_number(const struct route_block *b, uint32_t number, uint32_t most,
+                                uint32_t kind, uint32_t rank)
+{
+    if (number <= most)
+        return number;
+    watch_bounds(&b->common->watch, route_at(kind, rank), most, number);
+    return 0;
+}
+
 /* Gateway: counts of the served sources to the ranks of this node. */
 SWL_DEV bool forward_counts(const struct route_block *b)
 {
@@ -169,12 +180,16 @@ SWL_DEV bool forward_counts(const struct route_block *b)
 
         for (uint32_t i = block_thread(); i < s->nlocal * columns; i += block_threads()) {
             const uint32_t local = i / columns, e = i % columns;
+            const uint32_t number =
+                e == 0 ? in[local] : in[s->max_local + local * s->nlocal_experts + e - 1];
 
             *peer_u32(g, local, g->at.counts_table, table_row(b, g->in[j].rank) + e) =
-                e == 0 ? in[local] : in[s->max_local + local * s->nlocal_experts + e - 1];
+                message_number(b, number, s->max_tokens, SWL_FAULT_COUNTS, g->in[j].rank);
         }
         for (uint32_t p = block_thread(); p < s->nrings; p += block_threads())
-            b->recv_n[j * s->nrings + p] = in[s->max_local * (1 + s->nlocal_experts) + p];
+            b->recv_n[j * s->nrings + p] =
+                message_number(b, in[s->max_local * (1 + s->nlocal_experts) + p], s->max_tokens,
+                               SWL_FAULT_COUNTS, g->in[j].rank);
     }
     tell_locals(b, g->at.counts_ready);
     return true;
@@ -253,7 +268,9 @@ SWL_DEV bool take_bases(const struct route_block *b)
             const uint32_t rank = g->node_rank[(uint64_t)g->out[n].node * s->max_local + i];
 
             if (rank != SWL_NO_PEER)
-                g->base[rank] = *own_u32(g, g->at.bases_in, (uint64_t)n * s->max_local + i);
+                g->base[rank] =
+                    message_number(b, *own_u32(g, g->at.bases_in, (uint64_t)n * s->max_local + i),
+                                   s->nranks * s->max_tokens, SWL_FAULT_BASES, g->out[n].rank);
         }
     }
     block_sync();

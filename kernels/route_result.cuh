@@ -86,8 +86,11 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
                 continue;
             for (uint32_t e = block_thread(); e < s->nlocal_experts; e += block_threads())
                 *peer_u32(g, i, g->at.fix_table, (uint64_t)s->local * s->nlocal_experts + e) =
-                    *own_u32(g, g->at.fix_in,
-                             ((uint64_t)j * s->max_local + i) * s->nlocal_experts + e);
+                    message_number(
+                        b,
+                        *own_u32(g, g->at.fix_in,
+                                 ((uint64_t)j * s->max_local + i) * s->nlocal_experts + e),
+                        s->max_tokens, SWL_FAULT_FIX, g->in[j].rank);
             block_sync();
             if (first_thread())
                 publish_to_peer(peer_word(g, i, g->at.fix_ready, s->local), b->common->gen_call);

@@ -127,6 +127,15 @@ SWL_DEV void watch_fault(const struct swl_watch *w, struct wait_at at, uint64_t 
     watch_poison(w, at.peer);
 }
 
+/* Rank at.peer of another node has sent a number above `most`, or out of order. Indices and lengths are made
+ * of such numbers, so each is compared before it is used. */
+SWL_DEV void watch_bounds(const struct swl_watch *w, struct wait_at at, uint64_t most,
+                          uint64_t seen)
+{
+    at.kind = SWL_FAULT_BOUNDS;
+    watch_fault(w, at, most, seen, SWL_ASYNC_TIMEOUT);
+}
+
 /* How far a wait is from the rank that is missing: what that rank itself owes (0), what a peer can only
  * do when others have done theirs (1), what depends on many (2), waits that name no peer (3). */
 SWL_DEV uint32_t wait_tier(const struct swl_watch *w, struct wait_at at)

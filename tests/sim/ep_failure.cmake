@@ -27,7 +27,10 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
         "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
     swl_test(ep_poison_test SOURCES ep_poison_test.cc LIBS swl_support nccl_ep_static LABELS sim)
+    swl_test(ep_nonsense_test SOURCES ep_nonsense_test.cc LIBS swl_support nccl_ep_static LABELS sim
+             TIMEOUT 600)
     if(SWL_SANITIZE)
+        target_compile_definitions(ep_nonsense_test PRIVATE SWL_SANITIZED=1)
         target_compile_definitions(ep_failure_test PRIVATE SWL_SANITIZED=1)
         target_compile_definitions(ep_poison_test PRIVATE SWL_SANITIZED=1)
     endif()

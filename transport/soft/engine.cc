@@ -6,9 +6,22 @@
 #include "sim/simt.h"
 #include "transport/soft/mover.h"
 #include "transport/soft/serve.h"
+#include "transport/soft/soft.h"
 
 namespace
 {
+
+/* Of the test that lets peers write nonsense. */
+struct {
+    void (*fn)(void *arg, void *at, uint64_t bytes);
+    void *arg;
+} spoiler;
+
+void spoil(void *at, uint64_t bytes)
+{
+    if (spoiler.fn)
+        spoiler.fn(spoiler.arg, at, bytes);
+}
 
 /* core.cuh's way to memory. */
 struct engine_memory : host_words {
@@ -27,13 +40,17 @@ struct engine_memory : host_words {
         } else {
             memcpy(to, from, bytes);
         }
+        spoil(to, bytes);
         simt_wrote(to, bytes); /* a bulk load of them needs a proxy fence */
     }
     static uint64_t add(uint64_t *p, uint64_t v)
     {
         simt_nic_word(p, sizeof(*p));
         order_before_publish(SWL_SCOPE_SYS); /* pieces of this queue before the add */
-        return nic_add(p, v);
+        const uint64_t old = nic_add(p, v);
+
+        spoil(p, sizeof(*p));
+        return old;
     }
     static void publish(uint32_t *p, uint32_t v)
     {
@@ -72,6 +89,11 @@ bool equal(void *arg)
 }
 
 } // namespace
+
+void swl_soft_spoil(void (*fn)(void *arg, void *at, uint64_t bytes), void *arg)
+{
+    spoiler = {fn, arg};
+}
 
 bool swl_mover_open(struct swl_mover **mover_p, int, uint32_t, uint64_t)
 {

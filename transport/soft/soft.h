@@ -30,6 +30,10 @@ ncclResult_t swl_soft_faults_set(uint32_t rank, const char *text);
 /* Sum over the living NICs of this rank (or all); false if there is none. */
 bool swl_soft_stats_get(uint32_t rank, struct swl_soft_stats *stats_p);
 
+/* Emulator, NICs on engines: `fn` is called behind each store and add of a NIC and may change what is there;
+ * NULL ends it. For tests that let a peer write nonsense. */
+void swl_soft_spoil(void (*fn)(void *arg, void *at, uint64_t bytes), void *arg);
+
 #ifdef __cplusplus
 }
 #endif
