@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,16 +80,19 @@ cudaError_t map_alien(simt_heap_kind kind, const struct swl_gpu_share *share,
 {
     struct swl_gpu_share found = {};
     cudaError_t error = cudaErrorOperatingSystem;
+    struct stat status;
     char path[64];
     int fd;
 
     if (text.fd < 0)
         return cudaErrorNotSupported;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", text.pid, text.fd);
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return error;
-    if (pread(fd, &found, sizeof(found), static_cast<off_t>(simt_heap_file_end(text.bytes))) ==
+    /* root may open what belongs to the next process of that number, whatever it is */
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        pread(fd, &found, sizeof(found), static_cast<off_t>(simt_heap_file_end(text.bytes))) ==
             sizeof(found) &&
         memcmp(&found, share, sizeof(found)) == 0) {
         *ptr_p = simt_heap_import(kind, fd, text.bytes);

@@ -43,6 +43,7 @@ struct peer {
         listener = swl_tcp_listen(&mine.place, &why);
         ASSERT_GE(listener, 0) << why.text;
         memset(mine.nonce, nonce, sizeof(mine.nonce));
+        memset(mine.proof, 0x77, sizeof(mine.proof));
         mine.qp = 5;
         mine.generation = 9;
     }
@@ -91,6 +92,15 @@ struct peer {
         h.from_generation = mine.generation;
         head.bytes = sizeof(h);
         put(frame(TCP_HELLO, head, &h));
+    }
+    void welcome(uint8_t proof)
+    {
+        struct tcp_hello h = {};
+        struct tcp_frame head = {};
+
+        memset(h.from, proof, sizeof(h.from));
+        head.bytes = sizeof(h);
+        put(frame(TCP_WELCOME, head, &h));
     }
     void beat()
     {

@@ -154,38 +154,61 @@ void again(nic_world &w)
     }
 }
 
-// The NIC's end connects; whoever listens hangs up on it a few times, as on the oldest of many strangers.
+// The NIC's end connects to the test's, on a fiber of its own: `hangs_up` times it hangs up, as on the oldest
+// of many strangers; then it answers.
+struct Server {
+    peer *p;
+    int hangs_up, calls;
+    void (*answer)(peer *p);
+};
+
+void serve(void *arg)
+{
+    Server *me = static_cast<Server *>(arg);
+
+    while (me->calls <= me->hangs_up) {
+        const int fd = swl_tcp_accept(me->p->listener);
+
+        nic_sleep(1000000);
+        if (fd < 0)
+            continue;
+        if (me->calls++ < me->hangs_up) {
+            close(fd);
+            continue;
+        }
+        me->p->fd = fd;
+        EXPECT_EQ(me->p->get().kind, TCP_HELLO);
+        me->answer(me->p);
+    }
+}
+
 void hung_up_on(nic_world &w)
 {
     scene s(w, last_nonce);
-    struct Server {
-        peer *p;
-        int calls;
-    } server = {&s.p, 0};
+    Server server = {&s.p, 3, 0, [](peer *p) { p->welcome(0x77); }};
 
-    simt_fiber(
-        "listener", 0, 0,
-        [](void *arg) {
-            Server *me = static_cast<Server *>(arg);
-
-            while (me->calls < 4) {
-                const int fd = swl_tcp_accept(me->p->listener);
-
-                nic_sleep(1000000);
-                if (fd < 0)
-                    continue;
-                if (++me->calls < 4) {
-                    close(fd);
-                    continue;
-                }
-                me->p->fd = fd;
-                EXPECT_EQ(me->p->get().kind, TCP_HELLO);
-                me->p->put(me->p->frame(TCP_WELCOME, {}, ""));
-            }
-        },
-        &server);
+    simt_fiber("listener", 0, 0, serve, &server);
     EXPECT_EQ(s.connect(), ncclSuccess) << swl_last_error();
     EXPECT_EQ(server.calls, 4);
+}
+
+// Whoever has the peer's port and not its proof is not believed, nor called again.
+void impostors(nic_world &w)
+{
+    void (*const answers[])(peer *) = {
+        [](peer *p) { p->welcome(0x78); },
+        [](peer *p) { p->put(p->frame(TCP_WELCOME, {}, "")); },
+        [](peer *p) { p->put(std::vector<uint8_t>(200, 'x')); },
+    };
+
+    for (const auto &answer : answers) {
+        scene s(w, last_nonce);
+        Server server = {&s.p, 0, 0, answer};
+
+        simt_fiber("listener", 0, 0, serve, &server);
+        EXPECT_EQ(s.connect(), ncclSystemError);
+        EXPECT_NE(strstr(swl_last_error(), "is not the peer"), nullptr) << swl_last_error();
+    }
 }
 
 } // namespace
@@ -213,4 +236,9 @@ TEST(Tcp, D_E4ListensAgainForAPairThatWasReset)
 TEST(Tcp, D_E4WhoIsHungUpOnBeforeTheWelcomeTriesAgain)
 {
     nic_run(0, over_tcp(), hung_up_on);
+}
+
+TEST(Tcp, D_E1AnImpostorAtThePortOfThePeerIsNotBelieved)
+{
+    nic_run(0, over_tcp(), impostors);
 }

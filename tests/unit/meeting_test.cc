@@ -426,7 +426,7 @@ TEST(Meeting, StrangersAtThePortDoNoHarm)
     at = socket_meeting();
     outcome host;
     std::thread rank0([&] { host = meet(at, 0, 2, 20 * second); });
-    for (int i = 0; i < 80; i++) {
+    for (int i = 0; i < 400; i++) {
         int fd = connect_here(at.port);
         ASSERT_GE(fd, 0);
         if (i % 3 == 1) {

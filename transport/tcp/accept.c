@@ -128,7 +128,7 @@ static enum tcp_refusal judge(const struct tcp_wire *w, const struct tcp_hello *
 /* The hello is there: the connection becomes a queue pair's, or ends. */
 static void introduce(struct tcp_wire *w, struct swl_door_guest *g)
 {
-    struct tcp_hello h;
+    struct tcp_hello h, welcome;
     enum tcp_refusal reason;
     struct tcp_pair *p;
     int fd;
@@ -145,7 +145,9 @@ static void introduce(struct tcp_wire *w, struct swl_door_guest *g)
     if (reason != TCP_REFUSAL_NONE)
         swl_log(SWL_LEVEL_WARN, "rank %u nic: a connection for queue pair %u is refused: %s",
                 w->config.rank, h.to_qp, swl_tcp_refusal_text(reason));
-    if (reason != TCP_REFUSAL_NONE || !swl_tcp_send_first(fd, TCP_WELCOME, 0, NULL)) {
+    memset(&welcome, 0, sizeof(welcome));
+    memcpy(welcome.from, w->proof, sizeof(welcome.from));
+    if (reason != TCP_REFUSAL_NONE || !swl_tcp_send_first(fd, TCP_WELCOME, 0, &welcome)) {
         close(fd);
         return;
     }

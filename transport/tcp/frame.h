@@ -17,13 +17,13 @@ extern "C" {
 #endif
 
 #define TCP_MAGIC      0x4c575354u
-#define TCP_VERSION    2u
+#define TCP_VERSION    3u
 #define TCP_PART_BYTES 32768u /* payload of a frame, at most */
 
 enum tcp_kind {
     TCP_HELLO = 1, /* first frame of who has connected: struct tcp_hello */
-    TCP_WELCOME,   /* the answer: both ends may go on */
-    TCP_REFUSE,    /* the answer: value = enum tcp_refusal */
+    TCP_WELCOME, /* the answer, with the same struct: from = proof of the NIC; both ends may go on */
+    TCP_REFUSE,  /* the answer: value = enum tcp_refusal */
     TCP_NOP,
     TCP_WRITE, /* bytes [offset, offset + bytes) of a WRITE of total bytes */
     TCP_READ,

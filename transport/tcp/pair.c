@@ -108,7 +108,7 @@ void swl_tcp_pair_unmet(struct tcp_pair *p)
     hang_up(p);
     p->state = TCP_FAILED;
     /* release: pairs with the acquire of the host that waits for a welcome */
-    __atomic_store_n(&p->answer, 3, __ATOMIC_RELEASE);
+    __atomic_store_n(&p->answer, 4, __ATOMIC_RELEASE);
 }
 
 bool swl_tcp_pair_alive(const struct tcp_pair *p)

@@ -107,18 +107,25 @@ static bool take_ack(struct tcp_pair *p, const struct tcp_frame *f)
     return true;
 }
 
-static void take_first(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_frame *f)
+/* False: it is not from the NIC that was called. */
+static bool take_first(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_frame *f,
+                       const uint8_t *payload)
 {
+    const size_t at = offsetof(struct tcp_hello, from);
     char text[160];
 
     if (f->kind == TCP_WELCOME) {
+        if (f->bytes != sizeof(struct tcp_hello) ||
+            memcmp(payload + at, p->proof, sizeof(p->proof)) != 0)
+            return false;
         __atomic_store_n(&p->answer, 1, __ATOMIC_RELEASE);
-        return;
+        return true;
     }
     p->refusal = (uint32_t)f->value;
     snprintf(text, sizeof(text), "refused: %s", swl_tcp_refusal_text(f->value));
     __atomic_store_n(&p->answer, 2, __ATOMIC_RELEASE);
     swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, text);
+    return true;
 }
 
 static void take_frame(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_frame *f,
@@ -129,9 +136,7 @@ static void take_frame(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_
     switch (f->kind) {
     case TCP_WELCOME:
     case TCP_REFUSE:
-        ok = p->answer == 0;
-        if (ok)
-            take_first(w, p, f);
+        ok = p->answer == 0 && take_first(w, p, f, payload);
         break;
     case TCP_NOP:
     case TCP_WRITE:

@@ -30,7 +30,8 @@ static ncclResult_t open_all(struct tcp_wire *w)
     struct tcp_why why = {.error = 0};
     uint64_t number;
 
-    if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce))
+    if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce) ||
+        getrandom(w->proof, sizeof(w->proof), 0) != (ssize_t)sizeof(w->proof))
         return swl_fail(ncclSystemError, "rank %u nic: no random numbers: %s", w->config.rank,
                         strerror(swl_tcp_error()));
     memcpy(&number, w->nonce, sizeof(number));
@@ -194,6 +195,7 @@ static ncclResult_t tcp_address_of(struct swl_wire *wire, uint32_t qp,
 
     memset(&a, 0, sizeof(a));
     memcpy(a.nonce, w->nonce, sizeof(a.nonce));
+    memcpy(a.proof, w->proof, sizeof(a.proof));
     a.qp = qp;
     swl_gpu_mutex_lock(w->lock);
     rc = swl_tcp_listen_again(w);
@@ -274,9 +276,13 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
             return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s",
                             w->config.rank, p->qp, here, why.text);
         answer = greet(w, p, fd, hello, end);
-        if (answer == 3)
+        if (answer == 4)
             swl_gpu_sleep_ns(ANSWER_NS);
-    } while (answer == 3 && swl_gpu_now_ns() < end);
+    } while (answer == 4 && swl_gpu_now_ns() < end);
+    if (answer == 3)
+        return swl_fail(ncclSystemError,
+                        "rank %u nic: queue pair %u, from %s: what answers at %s is not the peer",
+                        w->config.rank, p->qp, here, p->name);
     if (answer == 1)
         return ncclSuccess;
     if (answer == 2)
@@ -284,7 +290,7 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
                         w->config.rank, p->qp, p->name, swl_tcp_refusal_text(p->refusal));
     return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s %s within %s",
                     w->config.rank, p->qp, here, p->name,
-                    answer == 3 ? "only hangs up" : "does not answer", time);
+                    answer == 4 ? "only hangs up" : "does not answer", time);
 }
 
 static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
@@ -300,8 +306,10 @@ static ncclResult_t tcp_connect(struct swl_wire *wire, uint32_t qp,
     memcpy(&a, peer->bytes, sizeof(a));
     swl_gpu_mutex_lock(w->lock);
     used = p->bound || p->state == TCP_FAILED;
-    if (!used)
+    if (!used) {
         swl_tcp_text(&a.place, p->name, sizeof(p->name));
+        memcpy(p->proof, a.proof, sizeof(p->proof));
+    }
     swl_gpu_mutex_unlock(w->lock);
     if (used)
         return swl_fail(ncclInvalidUsage,

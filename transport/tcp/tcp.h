@@ -3,7 +3,7 @@
  * Layer: transport/tcp, behind proxy/wire.h. Each queue pair has a connection of its own: order,
  * back-pressure and failure of the two are then the same thing, and a reset is a new connection. Of a
  * pair the end with the smaller (nonce, queue pair) connects, the other one listens. Addresses carry
- * 16 secret bytes of the NIC; who connects must know them. Nobody listens once all pairs are connected; an
+ * 16 secret bytes of the NIC that who connects must say, and 16 that who listens must answer with. Nobody listens once all pairs are connected; an
  * address that is asked for after a reset may name another port.
  * Memory of a queue pair: `depth` requests, TCP_ASKS questions of each end, one buffer a direction. All
  * of a pair is guarded by the wire's lock. */
@@ -31,7 +31,8 @@ const struct swl_wire_ops *swl_tcp_wire_ops(void);
 
 /* In struct swl_wire_address. */
 struct tcp_address {
-    uint8_t nonce[16];
+    uint8_t nonce[16]; /* who connects must say it; the first field */
+    uint8_t proof[16]; /* who listens must answer with it */
     uint32_t qp, generation;
     struct tcp_place place;
 };
@@ -63,8 +64,9 @@ struct tcp_pair {
     bool gone;  /* the peer's NIC is being destroyed */
     bool shut;  /* nothing more is sent */
     struct tcp_hello
-        peer;        /* who has connected, or is expected to: from, from_qp, from_generation */
-    uint32_t answer; /* shared: 1 = welcome, 2 = refused, 3 = failed */
+        peer;          /* who has connected, or is expected to: from, from_qp, from_generation */
+    uint8_t proof[16]; /* of the end that listens */
+    uint32_t answer;   /* shared: 1 = welcome, 2 = refused, 3 = failed, 4 = hung up */
     uint32_t refusal;
     char name[80];     /* of the peer's end, for sentences */
     uint64_t moved_ns; /* last progress of a request or an answer */
@@ -97,7 +99,7 @@ struct tcp_wire {
     struct tcp_place place;
     int listener; /* -1: no queue pair waits for its peer */
     bool deaf;    /* the kernel gives no descriptors for connections; it was said */
-    uint8_t nonce[16];
+    uint8_t nonce[16], proof[16];
     uint32_t nqps;
     uint64_t looked_ns;     /* the server's last turn */
     struct tcp_pair *pairs; /* [max_qps] */
