@@ -20,6 +20,7 @@ struct swl_nic_ib swl_group_ib(const struct swl_options *o)
         .tc = o->ib_tc,
         .timeout = o->ib_timeout,
         .retry_cnt = o->ib_retry_cnt,
+        .pkey = o->ib_pkey,
     };
 
     return ib;

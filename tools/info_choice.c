@@ -30,7 +30,8 @@ static void ask(const struct info_options *o, uint32_t bits, struct swl_select_f
                                   .sl = options->ib_sl,
                                   .tc = options->ib_tc,
                                   .timeout = options->ib_timeout,
-                                  .retry_cnt = options->ib_retry_cnt};
+                                  .retry_cnt = options->ib_retry_cnt,
+                                  .pkey = options->ib_pkey};
     char gpu[32];
     struct swl_nic_near near = {o->root, NULL, 0, options->nics ? options->nics - 1 : 0};
     const struct swl_nic_config config = {.timeout_ns = 1000000000,

@@ -7,6 +7,7 @@
 #define SWL_NIC_H
 
 #include "src/base/options.h"
+#include "src/base/util.h"
 #include "transport/nic_kinds.h"
 #include "transport/qp_view.h"
 
@@ -46,7 +47,13 @@ struct swl_nic_ib {
     const char *hca;             /* syntax of NCCL_IB_HCA; NULL or "" = any */
     int32_t gid_index, sl, tc;   /* -1 = not set */
     uint32_t timeout, retry_cnt; /* 0 = not set */
+    int32_t pkey;                /* place in the port's table; -1 = not set */
 };
+
+/* Text about the variable that gave one of them, which begins with its name. */
+#define SWL_IB_VARIABLE(ending, text)                                                              \
+    (swl_env("SWIMLANE_IB_" ending) || !swl_env("NCCL_IB_" ending) ? "SWIMLANE_IB_" ending text    \
+                                                                   : "NCCL_IB_" ending text)
 
 /* Which NIC, where there are several: the nearest to the GPU. */
 struct swl_nic_near {
@@ -60,7 +67,8 @@ struct swl_nic_config {
     uint32_t rank;
     int device;
     uint32_t max_qps;
-    uint32_t depth;       /* entries of a send queue, power of two, 2 … 32768 */
+    uint32_t
+        depth; /* entries of a send queue, power of two, 2 … 32768; fewer where the device has fewer */
     uint64_t first_index; /* index of the first entry; 0 unless a test looks at wrapping */
     uint64_t timeout_ns;  /* bound of every operation that waits */
     uint64_t silence_ns; /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
@@ -133,6 +141,9 @@ const char *swl_syndrome_text(uint32_t syndrome);
 const struct swl_nic_ib *swl_nic_ib_of(const struct swl_nic_ib *ib);
 /* For drivers: numbers that no NIC takes, regions that no NIC registers. */
 ncclResult_t swl_nic_check_config(const struct swl_nic_config *config, uint32_t most_qps);
+/* The largest depth of a send queue that is not above `depth` and that the device has, whose queues take
+ * `most` entries; said when it is lower. 0: the device has none of 2, and why (swl_fail). */
+uint32_t swl_nic_depth(uint32_t rank, const char *device, uint32_t depth, uint64_t most);
 ncclResult_t swl_nic_check_region(uint32_t rank, const void *ptr, uint64_t bytes, unsigned access);
 
 #ifdef __cplusplus

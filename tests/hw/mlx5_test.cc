@@ -51,7 +51,8 @@ struct End {
                                       number_of("SWIMLANE_IB_SL"),
                                       number_of("SWIMLANE_IB_TC"),
                                       0,
-                                      0};
+                                      0,
+                                      -1};
         struct swl_nic_config config = {};
         const unsigned all = SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_READ;
         void *memory = nullptr;

@@ -244,7 +244,14 @@ int query_port(struct ibv_context *, uint8_t number, struct verbs_port_attr *a)
     a->link_layer = VERBS_LINK_ETHERNET;
     a->active_mtu = 3;
     a->gid_tbl_len = 2;
+    a->pkey_tbl_len = 1;
     return 0;
+}
+
+int query_pkey(struct ibv_context *, uint8_t, int, uint16_t *key_p)
+{
+    *key_p = 0xffff;
+    return fake_fails("ibv_query_pkey") ? EINVAL : 0;
 }
 
 int query_gid(struct ibv_context *, uint32_t, uint32_t i, struct verbs_gid_entry *e, uint32_t,
@@ -298,6 +305,7 @@ struct swl_verbs fake_machine()
     };
     v.ibv_close_device = [](struct ibv_context *) { return drop("device", "ibv_close_device"); };
     v.ibv_query_port = query_port;
+    v.ibv_query_pkey = query_pkey;
     v._ibv_query_gid_ex = query_gid;
     v.ibv_alloc_pd = [](struct ibv_context *) {
         return reinterpret_cast<struct ibv_pd *>(

@@ -14,7 +14,7 @@ namespace
 ncclResult_t create_limited(struct swl_nic **nic_p, const struct swl_nic_config *config,
                             const struct swl_nic_ops *ops, uint32_t adds)
 {
-    const struct swl_nic_ib ib = {getenv("SWIMLANE_IB_HCA"), -1, -1, -1, 0, 0};
+    const struct swl_nic_ib ib = {getenv("SWIMLANE_IB_HCA"), -1, -1, -1, 0, 0, -1};
     struct swl_nic_config one = *config;
 
     one.ib = &ib;

@@ -51,7 +51,7 @@ class Devx : public ::testing::Test
     enum swl_level level;
     int fds;
     struct swl_verbs verbs;
-    struct swl_nic_ib ib = {nullptr, -1, -1, -1, 0, 0};
+    struct swl_nic_ib ib = {nullptr, -1, -1, -1, 0, 0, -1};
     struct swl_nic_config config = [this] {
         struct swl_nic_config c = {};
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -159,6 +160,15 @@ int query_port(struct ibv_context *context, uint8_t port, struct verbs_port_attr
     attr->lid = p.lid;
     attr->link_layer = p.ethernet ? VERBS_LINK_ETHERNET : VERBS_LINK_INFINIBAND;
     attr->flags = p.flags;
+    attr->pkey_tbl_len = 3;
+    return 0;
+}
+
+int query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *key_p)
+{
+    if (port != 1 || index > 2)
+        return EINVAL;
+    *key_p = htons(port_of(context).pkeys[index]);
     return 0;
 }
 
@@ -336,6 +346,7 @@ struct swl_verbs fake_verbs()
         return fake_drop(c, "context", "ibv_close_device");
     };
     v.ibv_query_port = query_port;
+    v.ibv_query_pkey = query_pkey;
     v._ibv_query_gid_ex = query_gid_ex;
     v.ibv_alloc_pd = alloc_pd;
     v.ibv_dealloc_pd = [](struct ibv_pd *p) { return fake_drop(p, "pd", "ibv_dealloc_pd"); };

@@ -37,6 +37,7 @@ struct FakePort {
     bool ethernet = true;
     uint8_t mtu = 5, flags = 0;
     uint16_t lid = 0;
+    uint16_t pkeys[3] = {0, 0x7fff, 0x8123};
 };
 
 struct FakeMlx5 {

@@ -259,6 +259,9 @@ int modify_qp(struct verbs_qp *qp, struct verbs_qp_attr *attr, int mask)
         return fake.fail_errno;
     if (mask != step.mask || (step.from != ~0u && step.from != q.state))
         return EINVAL;
+    if (attr->qp_state == VERBS_STATE_INIT) {
+        EXPECT_EQ(attr->pkey_index, 2); // D-C.9: where the fake has its key of a full member
+    }
     fake.modified[attr->qp_state] = *attr;
     q.state = attr->qp_state;
     if (q.state == VERBS_STATE_RESET)

@@ -184,10 +184,10 @@ TEST(Mlx5Commands, InitOpensThePortForPeers)
 {
     Command c;
 
-    swl_mlx5_init_qp(&c, 0xfedcba, 2);
+    swl_mlx5_init_qp(&c, 0xfedcba, 2, 77);
     EXPECT_COMMAND(c, 272, {wire::opcode, 0x502}, {wire::number, 0xfedcba}, {wire::pm_state, 3},
                    {wire::rre, 1}, {wire::rwe, 1}, {wire::rae, 1}, {wire::atomic_mode, 3},
-                   {wire::pkey_index, 0}, {wire::vhca_port_num, 2});
+                   {wire::pkey_index, 77}, {wire::vhca_port_num, 2});
 }
 
 struct mlx5_path path_of(bool ethernet, bool global)

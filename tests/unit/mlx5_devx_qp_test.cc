@@ -25,6 +25,7 @@ TEST_F(DevxPair, CreationTellsTheDeviceWhereEverythingIs)
     EXPECT_EQ(wire::get(created->in.data(), wire::log_sq_size), 8u);
     EXPECT_EQ(wire::get(created->in.data(), wire::ts_format), 1u);
     EXPECT_EQ(wire::get(init->in.data(), wire::vhca_port_num), 1u);
+    EXPECT_EQ(wire::get(init->in.data(), wire::pkey_index), 2u); // D-C.9: of a full member
     for (int n = 0; n < 2; n++) {
         const struct swl_qp v = view(n);
         const FakeQp &q = fake.qps.at(v.qpn);

@@ -26,6 +26,20 @@ TEST_F(Devx, CreatesAndGivesBackEverything)
     EXPECT_EQ(swl_devx_ops()->destroy(nullptr), ncclSuccess);
 }
 
+TEST_F(Devx, D_C9_QueuesAreNoDeeperThanTheDeviceHasThem)
+{
+    struct swl_nic *nic = nullptr;
+    struct swl_qp v;
+    uint32_t qp;
+
+    fake.log_max_qp = 7;
+    ASSERT_EQ(create(&nic), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(nic->ops->create_qp(nic, &qp), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(nic->ops->view(nic, qp, &v), ncclSuccess);
+    EXPECT_EQ(v.depth_log2, 7u);
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+}
+
 TEST_F(Devx, SettingsThatNoDeviceHasAreRefused)
 {
     struct swl_nic *nic = nullptr;
@@ -40,9 +54,9 @@ TEST_F(Devx, SettingsThatNoDeviceHasAreRefused)
     EXPECT_EQ(create(&nic), ncclInvalidUsage);
     expect_said("SWIMLANE_START_POSITION");
     config.first_index = 1ull << 32;
-    fake.log_max_qp = 7;
+    fake.log_max_qp = 0;
     EXPECT_EQ(create(&nic), ncclInvalidUsage);
-    expect_said("at most 128 entries");
+    expect_said("at most 1 entries");
     fake.log_max_qp = 15;
     fake.cqe_version = 0;
     EXPECT_EQ(create(&nic), ncclSystemError);

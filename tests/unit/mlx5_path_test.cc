@@ -63,6 +63,30 @@ TEST(Mlx5Path, TakesTheSmallerMtuOfBothEnds)
         }
 }
 
+TEST(Mlx5Path, D_C9_PartitionsHaveToMatch)
+{
+    const struct {
+        uint16_t mine, theirs;
+        const char *why;
+    } cases[] = {{0xffff, 0xffff, nullptr},
+                 {0xffff, 0x7fff, nullptr},
+                 {0, 0x8001, nullptr},
+                 {0x8001, 0, nullptr},
+                 {0x8001, 0x8002, "different partitions (SWIMLANE_IB_PKEY)"},
+                 {0x0001, 0x0001, "limited members of their partition"}};
+
+    for (const auto &c : cases) {
+        Ends e(false);
+
+        e.mine.pkey = c.mine;
+        e.theirs.pkey = c.theirs;
+        if (c.why)
+            e.expect_refused(c.why);
+        else
+            EXPECT_TRUE(e.plan()) << e.why;
+    }
+}
+
 TEST(Mlx5Path, RefusesAnMtuThatIsNone)
 {
     Ends e(false);
@@ -198,7 +222,7 @@ TEST(Mlx5Path, SourcePortsSpreadInTheRangeOfRoce)
 
 struct swl_nic_ib unset()
 {
-    return {nullptr, -1, -1, -1, 0, 0};
+    return {nullptr, -1, -1, -1, 0, 0, -1};
 }
 
 TEST(Mlx5Tuning, UnsetMeansBuiltIn)

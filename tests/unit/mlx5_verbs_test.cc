@@ -52,13 +52,10 @@ TEST_F(Verbs, SettingsThatNoDeviceHasAreRefused)
     config.depth = 3;
     EXPECT_EQ(create(&nic), ncclInvalidArgument);
     expect_said("power of two");
-    config.depth = 16384;
-    EXPECT_EQ(create(&nic), ncclInvalidUsage);
-    expect_said("at most 8192 entries over verbs, not 16384");
     config.depth = 256;
-    fake.max_qp_wr = 100;
+    fake.max_qp_wr = 1;
     EXPECT_EQ(create(&nic), ncclInvalidUsage);
-    expect_said("mlx5_0 has queues of at most 100 entries");
+    expect_said("mlx5_0 has queues of at most 1 entries");
     fake.max_qp_wr = 32768;
     config.first_index = 65535;
     EXPECT_EQ(create(&nic), ncclInvalidUsage);
@@ -67,6 +64,29 @@ TEST_F(Verbs, SettingsThatNoDeviceHasAreRefused)
     fake.atomic = false;
     EXPECT_EQ(create(&nic), ncclSystemError);
     expect_said("mlx5_0 has no remote adds");
+}
+
+TEST_F(Verbs, D_C9_QueuesAreNoDeeperThanTheDeviceHasThem)
+{
+    const struct {
+        uint32_t asked;
+        int most;
+        uint32_t log2; // of blocks: three for an entry, then a power of two
+    } cases[] = {{256, 100, 8}, {256, 256, 10}, {16384, 32768, 15}};
+
+    for (const auto &c : cases) {
+        struct swl_nic *nic = nullptr;
+        struct swl_qp v;
+        uint32_t qp;
+
+        config.depth = c.asked;
+        fake.max_qp_wr = c.most;
+        ASSERT_EQ(create(&nic), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(nic->ops->create_qp(nic, &qp), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(nic->ops->view(nic, qp, &v), ncclSuccess);
+        EXPECT_EQ(v.depth_log2, c.log2);
+        EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+    }
 }
 
 TEST_F(Verbs, QueuesThatAreNotAsDeviceCodeNeedsThemAreRefused)

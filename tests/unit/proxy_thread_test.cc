@@ -135,10 +135,13 @@ const struct swl_wire_ops *wire_ops()
     return &ops;
 }
 
-ncclResult_t wire_open(struct swl_wire **wire_p, const struct swl_wire_config *)
+uint32_t opened_depth;
+
+ncclResult_t wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config)
 {
     static struct swl_wire wire;
 
+    opened_depth = config->depth;
     wire.ops = wire_ops();
     *wire_p = &wire;
     return ncclSuccess;
@@ -158,14 +161,14 @@ class ProxyThread : public ::testing::Test
   protected:
     struct swl_nic *nic = nullptr;
 
-    void start(const char *cpus)
+    void start(const char *cpus, uint32_t depth = 16)
     {
         static const struct swl_nic_ops ops = SWL_PROXY_OPS("none", nullptr);
         struct swl_nic_config config = {};
 
         memset(&seen, 0, sizeof(seen));
         snprintf(near_cpus, sizeof(near_cpus), "%s", cpus);
-        config.depth = 16;
+        config.depth = depth;
         config.max_qps = 1;
         config.timeout_ns = 1000000000;
         ASSERT_EQ(swl_proxy_create(&nic, &config, &ops, wire_ops()), ncclSuccess);
@@ -177,6 +180,18 @@ class ProxyThread : public ::testing::Test
         EXPECT_EQ(swl_proxy_destroy(nic), ncclSuccess);
     }
 };
+
+TEST_F(ProxyThread, D_C9_QueuesAreNoDeeperThanTheDeviceHasThem)
+{
+    struct swl_qp view;
+    uint32_t qp;
+
+    start("", 256);
+    EXPECT_EQ(opened_depth, 64u);
+    ASSERT_EQ(swl_proxy_create_qp(nic, &qp), ncclSuccess);
+    ASSERT_EQ(swl_proxy_view(nic, qp, &view), ncclSuccess);
+    EXPECT_EQ(view.depth_log2, 6u);
+}
 
 TEST_F(ProxyThread, RunsNearItsNic)
 {

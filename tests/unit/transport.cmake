@@ -6,9 +6,10 @@ set(verbs "${PROJECT_SOURCE_DIR}/transport/verbs")
 set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
 swl_test(verbs_load_test SOURCES verbs_load_test.cc ${verbs}/load.c LIBS ${CMAKE_DL_LIBS} LABELS unit)
 swl_test(mlx5_commands_test SOURCES mlx5_commands_test.cc ${mlx5}/commands.c LABELS unit)
-swl_test(mlx5_path_test SOURCES mlx5_path_test.cc ${mlx5}/path.c LIBS swl_place LABELS unit)
+swl_test(mlx5_path_test SOURCES mlx5_path_test.cc ${mlx5}/path.c
+         ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 swl_test(mlx5_reach_test SOURCES mlx5_reach_test.cc LABELS unit)
-swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/port.c
+swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/pkey.c ${verbs}/port.c
          ${PROJECT_SOURCE_DIR}/transport/site.c ${PROJECT_SOURCE_DIR}/src/base/util.c
          LIBS swl_place LABELS unit)
 swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
@@ -44,7 +45,7 @@ add_library(fake_mlx5 OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5.cc"
             "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
             ${mlx5}/usable.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
-            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)
+            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)
 target_link_libraries(fake_mlx5 PRIVATE swl_flags swl_place GTest::gtest)
 foreach(test mlx5_devx mlx5_devx_qp mlx5_failures mlx5_verbs)
     swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base fake_mlx5 ${CMAKE_DL_LIBS}

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -106,6 +107,7 @@ struct Machine {
     uint32_t inactive = 0; // bit for each port
     bool ethernet = true, list_fails = false;
     std::vector<struct verbs_gid_entry> gids;
+    std::vector<uint16_t> pkeys = {0xffff};
     int open = 0, lists = 0;
 } machine;
 
@@ -146,6 +148,13 @@ int query_port(struct ibv_context *, uint8_t port, struct verbs_port_attr *attr)
     attr->lid = 11;
     attr->link_layer = machine.ethernet ? VERBS_LINK_ETHERNET : VERBS_LINK_INFINIBAND;
     attr->flags = VERBS_PORT_GRH_REQUIRED;
+    attr->pkey_tbl_len = static_cast<uint16_t>(machine.pkeys.size());
+    return 0;
+}
+
+int query_pkey(struct ibv_context *, uint8_t, int index, uint16_t *key_p)
+{
+    *key_p = htons(machine.pkeys[static_cast<size_t>(index)]);
     return 0;
 }
 
@@ -186,6 +195,7 @@ class VerbsPort : public ::testing::Test
         verbs.ibv_get_device_name = [](struct ibv_device *d) { return name_of(d).c_str(); };
         verbs.ibv_close_device = [](struct ibv_context *) { return --machine.open, 0; };
         verbs.ibv_query_port = query_port;
+        verbs.ibv_query_pkey = query_pkey;
         verbs.ibv_query_gid = query_gid;
         verbs._ibv_query_gid_ex = query_gid_ex;
         verbs.mlx5dv_is_supported = [](struct ibv_device *d) { return name_of(d)[0] != '!'; };
@@ -206,11 +216,60 @@ class VerbsPort : public ::testing::Test
     }
 
     struct swl_verbs verbs;
-    struct swl_port_want want = {nullptr, -1, SWL_PORT_DEVX, nullptr};
+    struct swl_port_want want = {nullptr, -1, SWL_PORT_DEVX, nullptr, -1};
     struct ibv_context *context = nullptr;
     struct swl_port port = {};
     char why[200] = "";
 };
+
+TEST_F(VerbsPort, D_C9_TheFirstValidPartitionKeyIsTakenFullMembersBefore)
+{
+    const struct {
+        std::vector<uint16_t> table;
+        int index;
+    } cases[] = {{{0xffff}, 0},
+                 {{0, 0, 0x8001}, 2},
+                 {{0x7fff, 0, 0x8001}, 2},
+                 {{0, 0x0001, 0x0002}, 1},
+                 {{0x8000, 0x9000}, 1}};
+
+    for (const auto &c : cases) {
+        machine.pkeys = c.table;
+        ASSERT_TRUE(open()) << why;
+        EXPECT_EQ(port.pkey_index, c.index);
+        EXPECT_EQ(port.pkey, c.table[static_cast<size_t>(c.index)]);
+        machine.open = 0;
+    }
+    machine.pkeys.clear(); // a device without a table
+    ASSERT_TRUE(open()) << why;
+    EXPECT_EQ(port.pkey_index, 0);
+    EXPECT_EQ(port.pkey, 0);
+}
+
+TEST_F(VerbsPort, D_C9_AnEmptyTableOfPartitionKeysIsRefused)
+{
+    machine.pkeys = {0, 0x8000, 0};
+    expect_why("mlx5_0 port 1 has no valid partition key: its table of 3 is empty");
+}
+
+TEST_F(VerbsPort, D_C9_ThePartitionKeyThatWasAskedForIsTakenOrRefusedByItsVariable)
+{
+    machine.pkeys = {0xffff, 0, 0x8001, 0x0002};
+    want.pkey = 3;
+    ASSERT_TRUE(open()) << why;
+    EXPECT_EQ(port.pkey_index, 3);
+    EXPECT_EQ(port.pkey, 0x0002);
+    machine.open = 0;
+    for (int bad : {1, 4, 32767}) {
+        want.pkey = bad;
+        expect_why("no valid partition key at SWIMLANE_IB_PKEY=");
+        expect_why("of its table of 4 are valid: 0 (0xffff), 2 (0x8001), 3 (0x0002)");
+    }
+    setenv("NCCL_IB_PKEY", "1", 1);
+    want.pkey = 1;
+    expect_why("no valid partition key at NCCL_IB_PKEY=1");
+    unsetenv("NCCL_IB_PKEY");
+}
 
 TEST_F(VerbsPort, FirstActivePortIsTakenWithItsProperties)
 {

@@ -152,14 +152,14 @@ static void allow_remote(uint8_t *qpc)
     mlx5_set(qpc, QPC_ATOMIC_MODE, ATOMICS_8B);
 }
 
-void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port)
+void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port, uint32_t pkey_index)
 {
     uint8_t *qpc = change(c, "RST2INIT_QP", MLX5_RST2INIT_QP, qpn);
     uint8_t *ads = qpc + MLX5_ADS_AT;
 
     mlx5_set(qpc, QPC_MIGRATION, QPC_MIGRATED);
     allow_remote(qpc);
-    mlx5_set(ads, ADS_PKEY_INDEX, 0);
+    mlx5_set(ads, ADS_PKEY_INDEX, pkey_index);
     mlx5_set(ads, ADS_PORT, port);
 }
 

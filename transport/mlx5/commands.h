@@ -78,7 +78,7 @@ void swl_mlx5_create_qp(struct mlx5_command *c, const struct mlx5_qp_plan *plan)
 void swl_mlx5_create_mkey(struct mlx5_command *c, const struct mlx5_mkey_plan *plan);
 /* The key of CREATE_MKEY's answer. */
 uint32_t swl_mlx5_key(const struct mlx5_command *c);
-void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port);
+void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port, uint32_t pkey_index);
 void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);
 void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);
 void swl_mlx5_error_qp(struct mlx5_command *c, uint32_t qpn);

@@ -37,7 +37,7 @@ static ncclResult_t open_port(struct mlx5_device *d, const struct swl_nic_ib *ib
                               const struct swl_nic_near *near)
 {
     const struct swl_port_want want = {ib->hca, ib->gid_index,
-                                       d->devx ? SWL_PORT_DEVX : SWL_PORT_MLX5, near};
+                                       d->devx ? SWL_PORT_DEVX : SWL_PORT_MLX5, near, ib->pkey};
     char text[256];
 
     if (!swl_port_open(&d->verbs, &want, &d->context, &d->port, text, sizeof(text)))

@@ -34,10 +34,12 @@ static ncclResult_t ask_caps(struct devx_nic *nic, uint32_t depth)
     if (!nic->caps.atomic)
         return swl_fail(ncclSystemError, "rank %u nic: %s has no remote adds", nic->device.rank,
                         nic->device.port.name);
-    if (nic->caps.log_max_qp_size < 31 && depth > 1u << nic->caps.log_max_qp_size)
-        return swl_fail(
-            ncclInvalidUsage, "rank %u nic: %s has queues of at most %u entries, not %u",
-            nic->device.rank, nic->device.port.name, 1u << nic->caps.log_max_qp_size, depth);
+    depth =
+        swl_nic_depth(nic->device.rank, nic->device.port.name, depth,
+                      1ull << (nic->caps.log_max_qp_size < 31 ? nic->caps.log_max_qp_size : 31));
+    if (depth == 0)
+        return ncclInvalidUsage;
+    nic->depth_log2 = (uint32_t)__builtin_ctz(depth);
     return ncclSuccess;
 }
 
@@ -124,7 +126,6 @@ ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_con
     nic->device.verbs = *verbs;
     nic->device.rank = config->rank;
     nic->device.devx = true;
-    nic->depth_log2 = (uint32_t)__builtin_ctz(config->depth);
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
     rc = open_all(nic, config);

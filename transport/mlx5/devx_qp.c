@@ -111,7 +111,7 @@ static ncclResult_t initialise(struct devx_nic *nic, struct devx_qp *q)
 {
     struct mlx5_command c;
 
-    swl_mlx5_init_qp(&c, q->qpn, nic->device.port.number);
+    swl_mlx5_init_qp(&c, q->qpn, nic->device.port.number, nic->device.port.pkey_index);
     SWL_TRY(modify(nic, q, &c));
     q->state = SWL_NIC_QP_INIT;
     q->syndrome = 0;

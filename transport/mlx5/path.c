@@ -16,18 +16,18 @@ bool swl_mlx5_tuning(struct mlx5_tuning *tuning, const struct swl_nic_ib *ib, bo
     *note_p = NULL;
     *why_p = NULL;
     if (ib->sl > (ethernet ? 7 : 15))
-        *why_p = ethernet ? "SWIMLANE_IB_SL is above 7, the highest priority of Ethernet"
-                          : "SWIMLANE_IB_SL is above 15";
+        *why_p = ethernet ? SWL_IB_VARIABLE("SL", " is above 7, the highest priority of Ethernet")
+                          : SWL_IB_VARIABLE("SL", " is above 15");
     else if (ib->tc > 255)
-        *why_p = "SWIMLANE_IB_TC is above 255";
+        *why_p = SWL_IB_VARIABLE("TC", " is above 255");
     else if (ib->timeout > 31)
-        *why_p = "SWIMLANE_IB_TIMEOUT is above 31";
+        *why_p = SWL_IB_VARIABLE("TIMEOUT", " is above 31");
     else if (ib->retry_cnt > 7)
-        *why_p = "SWIMLANE_IB_RETRY_CNT is above 7";
+        *why_p = SWL_IB_VARIABLE("RETRY_CNT", " is above 7");
     if (*why_p)
         return false;
     if (ib->tc >= 0 && !ethernet)
-        *note_p = "SWIMLANE_IB_TC is ignored on InfiniBand, which has service levels";
+        *note_p = SWL_IB_VARIABLE("TC", " is ignored on InfiniBand, which has service levels");
     memset(tuning, 0, sizeof(*tuning));
     tuning->sl = ib->sl >= 0 ? (uint8_t)ib->sl : 0;
     tuning->tclass = ethernet && ib->tc >= 0 ? (uint8_t)ib->tc : 0;
@@ -76,6 +76,20 @@ static uint16_t source_port(uint32_t mine, uint32_t theirs)
     return (uint16_t)(0xc000u | (mixed >> 18));
 }
 
+/* 0: a device without keys. */
+static const char *partition_fault(uint16_t mine, uint16_t theirs)
+{
+    const uint16_t full = 0x8000;
+
+    if (mine == 0 || theirs == 0)
+        return NULL;
+    if ((mine ^ theirs) & ~full)
+        return "the ends are in different partitions (SWIMLANE_IB_PKEY)";
+    return (mine | theirs) & full ? NULL
+                                  : "both ends are limited members of their partition, which do "
+                                    "not reach each other (SWIMLANE_IB_PKEY)";
+}
+
 bool swl_mlx5_path(struct mlx5_path *path, const struct mlx5_end *mine,
                    const struct mlx5_end *theirs, const struct mlx5_tuning *tuning,
                    const char **why_p)
@@ -90,6 +104,8 @@ bool swl_mlx5_path(struct mlx5_path *path, const struct mlx5_end *mine,
         *why_p = "a port has no valid MTU";
     else if (theirs->qpn == 0 || theirs->qpn > 0xffffffu || theirs->psn > 0xffffffu)
         *why_p = "the peer's address names no queue pair";
+    else
+        *why_p = partition_fault(mine->pkey, theirs->pkey);
     if (*why_p)
         return false;
     path->remote_qpn = theirs->qpn;

@@ -29,8 +29,10 @@ struct mlx5_end {
     uint8_t log_reads_in;  /* log2 of those it can serve */
     uint8_t pad;
     uint8_t gid[16];
+    uint16_t pkey; /* with the bit of full members; 0 = the device has none */
+    uint8_t pad2[2];
 };
-static_assert(sizeof(struct mlx5_end) == 36, "travels between processes");
+static_assert(sizeof(struct mlx5_end) == 40, "travels between processes");
 
 /* What the user's settings come to on a port. */
 struct mlx5_tuning {

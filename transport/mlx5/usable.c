@@ -29,7 +29,7 @@ bool swl_mlx5_usable(const struct swl_verbs *verbs, bool devx, const struct swl_
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, devx ? SWL_PORT_DEVX : SWL_PORT_MLX5,
-                                       config->near};
+                                       config->near, ib->pkey};
     struct ibv_context *context = NULL;
     struct swl_port port;
     bool ok;

@@ -23,13 +23,12 @@ static ncclResult_t check_attr(struct mlv_nic *nic)
     if (nic->attr.atomic_cap == VERBS_ATOMIC_NONE)
         return swl_fail(ncclSystemError, "rank %u nic: %s has no remote adds", d->rank,
                         d->port.name);
-    if (nic->depth > DEPTH_MAX || (uint64_t)nic->depth > (uint64_t)nic->attr.max_qp_wr)
-        return swl_fail(
-            ncclInvalidUsage, "rank %u nic: %s has queues of at most %u entries over verbs, not %u",
-            d->rank, d->port.name,
-            (uint32_t)nic->attr.max_qp_wr < DEPTH_MAX ? (uint32_t)nic->attr.max_qp_wr : DEPTH_MAX,
-            nic->depth);
-    return ncclSuccess;
+    nic->depth =
+        swl_nic_depth(d->rank, d->port.name, nic->depth,
+                      nic->attr.max_qp_wr < 0                     ? 0
+                      : (uint32_t)nic->attr.max_qp_wr < DEPTH_MAX ? (uint32_t)nic->attr.max_qp_wr
+                                                                  : DEPTH_MAX);
+    return nic->depth ? ncclSuccess : ncclInvalidUsage;
 }
 
 static ncclResult_t open_all(struct mlv_nic *nic, const struct swl_nic_config *config)

@@ -112,7 +112,7 @@ static ncclResult_t open_qp(struct mlv_nic *nic, struct mlv_qp *q)
     SWL_TRY(make_cq(nic, q));
     SWL_TRY(make_qp(nic, q));
     SWL_TRY(locate(nic, q));
-    SWL_TRY(step(nic, swl_rc_init(&nic->device.verbs, q->qp, nic->device.port.number, true),
+    SWL_TRY(step(nic, swl_rc_init(&nic->device.verbs, q->qp, &nic->device.port, true),
                  "does not initialise a queue pair"));
     q->psn = swl_rc_psn(q->qpn);
     q->state = SWL_NIC_QP_INIT;

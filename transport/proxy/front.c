@@ -67,7 +67,7 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .rank = nic->rank,
         .device = nic->device,
         .max_qps = nic->max_qps,
-        .depth = config->depth,
+        .depth = 1u << nic->depth_log2,
         .first_index = nic->first_index,
         .timeout_ns = nic->timeout_ns,
         .silence_ns = config->silence_ns ? config->silence_ns : config->timeout_ns,
@@ -79,12 +79,30 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
 
     SWL_TRY(nic->wire_ops->open(&nic->wire, &wire));
     nic->wire_ops->caps(nic->wire, &nic->caps);
-    if (config->depth > nic->caps.max_depth || nic->max_qps > nic->caps.max_qps)
-        return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: %u queues of %u entries; %s has at most %u of %u", nic->rank,
-                        nic->max_qps, config->depth, nic->wire_ops->name, nic->caps.max_qps,
-                        nic->caps.max_depth);
     return ncclSuccess;
+}
+
+/* As deep as the device can; its limit is known when the wire is open. */
+static ncclResult_t open_fitting_wire(struct proxy_nic *nic, const struct swl_nic_config *config)
+{
+    const uint32_t wanted = 1u << nic->depth_log2;
+    uint32_t depth;
+
+    SWL_TRY(open_wire(nic, config));
+    if (nic->max_qps > nic->caps.max_qps)
+        return swl_fail(ncclInvalidUsage,
+                        "rank %u nic: %u queues; %s has at most %u: fewer queue pairs for each "
+                        "peer may help (SWIMLANE_IB_QPS)",
+                        nic->rank, nic->max_qps, nic->wire_ops->name, nic->caps.max_qps);
+    depth = swl_nic_depth(nic->rank, nic->wire_ops->name, wanted, nic->caps.max_depth);
+    if (depth == wanted)
+        return ncclSuccess;
+    if (depth == 0)
+        return ncclInvalidUsage;
+    nic->depth_log2 = (uint32_t)__builtin_ctz(depth);
+    SWL_TRY(nic->wire_ops->close(nic->wire));
+    nic->wire = NULL;
+    return open_wire(nic, config);
 }
 
 static ncclResult_t open_memory(struct proxy_nic *nic)
@@ -165,7 +183,7 @@ ncclResult_t swl_proxy_create(struct swl_nic **nic_p, const struct swl_nic_confi
     nic->probe = (struct soft_probe){nic->rank, &nic->kick, &nic->new_faults, nic, sum};
     rc = swl_host_settings(config, wire_ops->name, SOFT_CAN_ALL, &nic->link, &nic->faults);
     if (rc == ncclSuccess)
-        rc = open_wire(nic, config);
+        rc = open_fitting_wire(nic, config);
     if (rc == ncclSuccess)
         rc = open_memory(nic);
     if (rc == ncclSuccess && !swl_soft_probe_add(&nic->probe))

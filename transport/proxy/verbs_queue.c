@@ -202,8 +202,8 @@ static ncclResult_t connect_path(struct verbs_wire *w, struct verbs_queue *q,
     if (!swl_mlx5_path(&path, &mine, &peer->at.end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach its peer: %s", w->rank,
                         w->port.name, why);
-    SWL_TRY(step(w, swl_rc_init(&w->verbs, q->qp, w->port.number, adds),
-                 "does not initialise a queue pair"));
+    SWL_TRY(
+        step(w, swl_rc_init(&w->verbs, q->qp, &w->port, adds), "does not initialise a queue pair"));
     SWL_TRY(post_receives(w, q));
     SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, &path), "does not connect a queue pair"));
     SWL_TRY(step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send"));

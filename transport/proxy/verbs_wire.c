@@ -22,8 +22,11 @@ static const char *reason(int error)
 static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_config *config)
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
-    const struct swl_port_want want = {
-        .hca = ib->hca, .gid_index = ib->gid_index, .kind = SWL_PORT_IWARP, .near = config->near};
+    const struct swl_port_want want = {.hca = ib->hca,
+                                       .gid_index = ib->gid_index,
+                                       .kind = SWL_PORT_IWARP,
+                                       .near = config->near,
+                                       .pkey = ib->pkey};
     char text[256];
 
     if (!swl_port_open(&w->verbs, &want, &w->context, &w->port, text, sizeof(text)))

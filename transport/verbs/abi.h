@@ -375,6 +375,7 @@ struct mlx5_obj {
     X(int, ibv_close_device, (struct ibv_context *)) \
     X(int, ibv_query_port, (struct ibv_context *, uint8_t, struct verbs_port_attr *)) \
     X(int, ibv_query_gid, (struct ibv_context *, uint8_t, int, void *)) \
+    X(int, ibv_query_pkey, (struct ibv_context *, uint8_t, int, uint16_t *)) /* big-endian */ \
     X(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *)) \
     X(int, ibv_dealloc_pd, (struct ibv_pd *)) \
     X(struct verbs_mr *, ibv_reg_mr, (struct ibv_pd *, void *, size_t, int)) \

@@ -2,6 +2,7 @@
 #include "transport/verbs/port.h"
 
 #include "transport/site.h"
+#include "transport/verbs/pkey.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,8 +164,8 @@ static bool take_gid(const struct search *s, struct ibv_context *context, int ta
     if (at >= 0)
         return true;
     if (s->want->gid_index >= 0)
-        snprintf(s->why, room(s), "%s port %u has no address at SWIMLANE_IB_GID_INDEX=%d",
-                 port->name, port->number, s->want->gid_index);
+        snprintf(s->why, room(s), "%s port %u has no address at %s=%d", port->name, port->number,
+                 SWL_IB_VARIABLE("GID_INDEX", ""), s->want->gid_index);
     else if (port->ethernet && s->verbs->_ibv_query_gid_ex == NULL)
         snprintf(s->why, room(s),
                  "rdma-core is too old to tell the kinds of addresses of %s port %u: set "
@@ -200,6 +201,8 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
     port->iwarp = s->iwarp;
     if (port->iwarp)
         return true;
+    if (!swl_pkey_take(s->verbs, context, attr.pkey_tbl_len, s->want->pkey, port, s->why, room(s)))
+        return false;
     return take_gid(s, context, attr.gid_tbl_len > 0 ? attr.gid_tbl_len : 0, port);
 }
 
@@ -334,10 +337,11 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
         if (list == NULL || n <= 0)
             snprintf(s.why, room(&s), "this machine has no RDMA device (/dev/infiniband)");
         else
-            snprintf(s.why, room(&s), "none of %d RDMA devices is %s%s%s", n,
+            snprintf(s.why, room(&s), "none of %d RDMA devices is %s%s%s%s%s", n,
                      mlx5_only(want) ? "an mlx5 device" : "one",
-                     want->hca && *want->hca ? " that SWIMLANE_IB_HCA allows: " : "",
-                     want->hca ? want->hca : "");
+                     want->hca && *want->hca ? " that " : "",
+                     want->hca && *want->hca ? SWL_IB_VARIABLE("HCA", "") : "",
+                     want->hca && *want->hca ? " allows: " : "", want->hca ? want->hca : "");
         return false;
     }
     *port_p = port;

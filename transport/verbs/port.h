@@ -20,6 +20,7 @@ struct swl_port {
     bool iwarp; /* connects by librdmacm; the addresses are those of its network interface */
     uint8_t gid_index;
     uint16_t lid;
+    uint16_t pkey, pkey_index; /* both 0: the device has no table of partition keys */
     uint8_t gid[16];
 };
 
@@ -35,6 +36,7 @@ struct swl_port_want {
     int32_t gid_index;               /* -1 = choose */
     uint32_t kind;                   /* enum swl_port_kind */
     const struct swl_nic_near *near; /* which comes first; NULL = as they are listed */
+    int32_t pkey;                    /* place in the port's table, -1 = choose */
 };
 
 /* NCCL_IB_HCA: names or beginnings of names, each with an optional :port, separated by commas;

@@ -25,6 +25,7 @@ struct mlx5_end swl_rc_end(const struct swl_port *port, const struct verbs_devic
     struct mlx5_end e = {.qpn = qpn,
                          .psn = psn,
                          .lid = port->lid,
+                         .pkey = port->pkey,
                          .mtu = port->mtu,
                          .ethernet = port->ethernet,
                          .grh_required = port->grh_required,
@@ -42,13 +43,15 @@ uint32_t swl_rc_psn(uint32_t qpn)
     return (mixed ^ qpn) & 0xffffffu;
 }
 
-int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, uint8_t port, bool adds)
+int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct swl_port *port,
+                bool adds)
 {
     struct verbs_qp_attr a;
 
     memset(&a, 0, sizeof(a));
     a.qp_state = VERBS_STATE_INIT;
-    a.port_num = port;
+    a.port_num = port->number;
+    a.pkey_index = port->pkey_index;
     a.qp_access_flags = VERBS_ACCESS_REMOTE_WRITE | VERBS_ACCESS_REMOTE_READ;
     if (adds)
         a.qp_access_flags |= VERBS_ACCESS_REMOTE_ATOMIC;

@@ -19,7 +19,8 @@ struct mlx5_end swl_rc_end(const struct swl_port *port, const struct verbs_devic
 uint32_t swl_rc_psn(uint32_t qpn);
 
 /* Reset to init. adds: the device executes remote adds. */
-int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, uint8_t port, bool adds);
+int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct swl_port *port,
+                bool adds);
 /* Init to ready to receive. */
 int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp,
                    const struct mlx5_path *path);

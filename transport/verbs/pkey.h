@@ -1,0 +1,22 @@
+/* pkey.h: which partition key of a port. Layer: transport/verbs. */
+#ifndef SWL_VERBS_PKEY_H
+#define SWL_VERBS_PKEY_H
+
+#include "transport/verbs/port.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Place of the first key of a full member, else of the first valid one; -1: none is. */
+int swl_pkey_choose(const uint16_t *keys, uint32_t n);
+
+/* Look at the port's table of `length` keys and note place and key in *port. wanted: place, or -1 = choose.
+ * false: `why` names the table, what was asked for and what is there. */
+bool swl_pkey_take(const struct swl_verbs *verbs, struct ibv_context *context, uint32_t length,
+                   int32_t wanted, struct swl_port *port, char *why, size_t why_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
