@@ -325,7 +325,7 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     rc = agree(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
-    for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++)
+    for (uint32_t i = 0; rc == ncclSuccess && all && i < r->nlinks; i++)
         rc = connect_link(r, i, all + (size_t)r->links[i].peer * most,
                           hellos[r->links[i].peer].nlinks);
     free(all);

@@ -309,6 +309,20 @@ TEST(Plan, TooManyRanksOnADeviceAreRefusedWithTheNumbers)
     EXPECT_NE(std::string(swl_last_error()).find("3 SMs"), std::string::npos);
 }
 
+// A rank that has its device for itself shares it with nobody.
+TEST(Plan, D_C7_OneRankOnASmallDeviceIsNotSaidToShareIt)
+{
+    Job j({1, 1}, 1, 2);
+
+    for (swl_rank_facts &f : j.facts)
+        f.nic_blocks = 2;
+    ASSERT_EQ(j.make(), ncclInvalidUsage);
+    const std::string said = swl_last_error();
+
+    EXPECT_NE(said.find("the device of rank 0 has 2 SMs"), std::string::npos) << said;
+    EXPECT_EQ(said.find("share"), std::string::npos) << said;
+}
+
 // A kernel behind one that waits for it in the same queue never starts.
 TEST(Plan, D_B3_RanksOfADeviceAndProcessNeedAQueueEach)
 {
