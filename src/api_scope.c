@@ -28,15 +28,20 @@ ncclResult_t swl_scope_leave(const struct swl_scope *s, ncclResult_t rc)
     return rc;
 }
 
-ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group)
+ncclResult_t swl_scope_enter_anyway(struct swl_scope *s, const struct ncclEpGroup *group)
 {
     const struct swl_group_info *info = swl_info_of_group(group);
-    ncclResult_t rc;
 
     swl_call_rank((int)info->rank);
     s->lock = info->lock;
     swl_gpu_mutex_lock(s->lock);
-    rc = swl_scope_device(s, info->device);
+    return swl_scope_device(s, info->device);
+}
+
+ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group)
+{
+    const ncclResult_t rc = swl_scope_enter_anyway(s, group);
+
     if (rc != ncclSuccess)
         swl_gpu_mutex_unlock(s->lock);
     return rc;

@@ -23,7 +23,10 @@ struct swl_scope {
 ncclResult_t swl_scope_device(struct swl_scope *s, int device);
 /* Take the group's lock and make its device current; nothing is held after a failure. */
 ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group);
-/* The same for the handle's group; refused if that is gone. */
+/* The same for calls that are collective: after a failure the scope is held all the same, for the agreement
+ * that tells the other ranks. */
+ncclResult_t swl_scope_enter_anyway(struct swl_scope *s, const struct ncclEpGroup *group);
+/* As swl_scope_enter for the handle's group; refused if that is gone. */
 ncclResult_t swl_scope_enter_handle(struct swl_scope *s, const struct ncclEpHandle *handle);
 /* Undo; returns rc, or the failure to restore the device. */
 ncclResult_t swl_scope_leave(const struct swl_scope *s, ncclResult_t rc);

@@ -17,24 +17,24 @@ SWL_EXPORT const char *swimlaneVersionString(void)
     return swl_version_text();
 }
 
-/* A rank whose bytes are refused still joins the agreement, so that no rank waits. */
+/* A rank whose call is refused still joins the agreement, so that no rank waits. */
 static ncclResult_t mem_alloc(struct ncclEpGroup *group, size_t bytes, void **ptr)
 {
     struct swl_scope scope;
-    ncclResult_t rc = ncclSuccess, joined;
+    ncclResult_t rc, joined;
     void *made = NULL;
 
     if (ptr)
         *ptr = NULL;
     SWL_ARG(group, "ep_group is NULL");
-    SWL_TRY(swl_scope_enter(&scope, group));
-    if (!ptr)
+    rc = swl_scope_enter_anyway(&scope, group);
+    if (rc == ncclSuccess && !ptr)
         rc = swl_fail(ncclInvalidArgument, "ptr is NULL");
-    else if (bytes == 0)
+    else if (rc == ncclSuccess && bytes == 0)
         rc = swl_fail(ncclInvalidArgument, "bytes is 0");
-    else
+    else if (rc == ncclSuccess)
         rc = swl_refuse_capture(NULL);
-    joined = swl_mem_alloc(group, rc == ncclSuccess ? bytes : 0, &made);
+    joined = swl_mem_alloc(group, rc == ncclSuccess ? bytes : 0, rc, &made);
     rc = swl_scope_leave(&scope, rc == ncclSuccess ? joined : rc);
     if (rc == ncclSuccess && ptr)
         *ptr = made;
@@ -47,14 +47,15 @@ SWL_EXPORT ncclResult_t swimlaneMemAlloc(ncclEpGroup_t ep_group, size_t bytes, v
     return swl_call_finish(mem_alloc(ep_group, bytes, ptr));
 }
 
-static ncclResult_t mem_free_locked(struct ncclEpGroup *group, void *ptr)
+static ncclResult_t mem_free_locked(struct ncclEpGroup *group, void *ptr, ncclResult_t refused)
 {
     const struct swl_group_info *info = swl_info_of_group(group);
 
     for (uint32_t i = 0; i < info->nregions; i++) {
         if (info->regions[i].base == ptr) {
-            SWL_TRY(swl_refuse_capture(NULL));
-            return swl_mem_free(group, ptr);
+            if (refused == ncclSuccess)
+                refused = swl_refuse_capture(NULL);
+            return swl_mem_free(group, ptr, refused);
         }
     }
     return swl_fail(ncclInvalidArgument, "ptr %p is not the start of an allocation of this group",
@@ -64,12 +65,13 @@ static ncclResult_t mem_free_locked(struct ncclEpGroup *group, void *ptr)
 static ncclResult_t mem_free(struct ncclEpGroup *group, void *ptr)
 {
     struct swl_scope scope;
+    ncclResult_t rc;
 
     SWL_ARG(group, "ep_group is NULL");
     if (!ptr)
         return ncclSuccess;
-    SWL_TRY(swl_scope_enter(&scope, group));
-    return swl_scope_leave(&scope, mem_free_locked(group, ptr));
+    rc = swl_scope_enter_anyway(&scope, group);
+    return swl_scope_leave(&scope, mem_free_locked(group, ptr, rc));
 }
 
 SWL_EXPORT ncclResult_t swimlaneMemFree(ncclEpGroup_t ep_group, void *ptr)

@@ -122,16 +122,15 @@ static ncclResult_t discard(struct swl_shared *shared)
     return rc != ncclSuccess ? rc : next;
 }
 
-ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr_p)
+ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, ncclResult_t refused,
+                           void **ptr_p)
 {
     uint32_t index = 1;
-    ncclResult_t rc = ncclSuccess;
+    ncclResult_t rc = refused;
 
     while (index < SWL_MEMORIES && group->shared[index].map.base)
         index++;
-    if (bytes == 0) /* the public function has said why */
-        rc = ncclInvalidArgument;
-    else if (index == SWL_MEMORIES)
+    if (rc == ncclSuccess && index == SWL_MEMORIES)
         rc = swl_fail(ncclInvalidUsage, "the group already holds %u allocations", SWL_MEMORIES - 1);
     if (index == SWL_MEMORIES)
         index = 0; /* stays empty: the rank only joins the exchange */
@@ -151,7 +150,7 @@ ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr
     return ncclSuccess;
 }
 
-ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr)
+ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr, ncclResult_t refused)
 {
     uint32_t index = 1;
     ncclResult_t rc, next;
@@ -163,7 +162,8 @@ ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr)
     if (index == SWL_MEMORIES)
         return swl_fail(ncclInvalidArgument, "%p is not the start of an allocation of this group",
                         ptr);
-    rc = swl_bootstrap_agree(&group->boot, swl_group_drain(group), "ending its work");
+    rc = refused != ncclSuccess ? refused : swl_group_drain(group);
+    rc = swl_bootstrap_agree(&group->boot, rc, "ending its work");
     if (rc != ncclSuccess)
         return rc;
     rc = swl_window_unmap(&group->shared[index].map);

@@ -150,6 +150,64 @@ TEST(GroupBroken, D_C6_OneCallOfADestructionFails)
     }
 }
 
+/* ---- library memory ---- */
+
+/* One call of the victim fails while library memory is made, or given back. */
+void allocate_with(const Case &c, int n, bool give_back)
+{
+    const Variable limit("SWIMLANE_SETUP_TIMEOUT_MS", std::to_string(limit_ns / 1000000));
+    const std::string name = "rank " + std::to_string(c.victim);
+    std::vector<ncclResult_t> codes((size_t)ranks_of(c));
+
+    failing.at = n;
+    on_ranks(c.nodes, [&](swl_rank *rank) {
+        const ncclEpGroupConfig_t config = small_config();
+        ncclEpGroup_t group = nullptr;
+        void *memory = nullptr, *next = nullptr;
+        ncclResult_t rc = ncclSuccess;
+
+        ASSERT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
+        if (give_back) {
+            ASSERT_EQ(swimlaneMemAlloc(group, 4096, &memory), ncclSuccess);
+        }
+        expect_comm_works(rank);
+        if (rank->rank == c.victim)
+            failing.watch();
+        const uint64_t begin = swl_gpu_now_ns();
+
+        rc = give_back ? swimlaneMemFree(group, memory) : swimlaneMemAlloc(group, 4096, &memory);
+        codes[(size_t)rank->rank] = rc;
+        EXPECT_LT(swl_gpu_now_ns() - begin, limit_ns / 2) << swimlaneLastError();
+        if (rc != ncclSuccess && rank->rank != c.victim)
+            expect_sentence({name.c_str()});
+        if (rank->rank == c.victim)
+            failing.stop();
+        expect_comm_works(rank);
+        EXPECT_EQ(swimlaneMemAlloc(group, 8192, &next), ncclSuccess) << swimlaneLastError();
+        EXPECT_EQ(swimlaneMemFree(group, next), ncclSuccess) << swimlaneLastError();
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess) << swimlaneLastError();
+    });
+    for (ncclResult_t code :
+         codes) /* what fails last, as memory goes back, fails on the victim alone */
+        EXPECT_TRUE((code == ncclSuccess) == (codes[0] == ncclSuccess) || give_back);
+}
+
+TEST(GroupBroken, D_C5_OneCallOfLibraryMemoryFails)
+{
+    for (const bool give_back : {false, true})
+        for (const Case &c : std::vector<Case>{{{1}, 0}, {{2, 1}, 0}, {{2, 1}, 1}}) {
+            int n = 0;
+
+            do {
+                SCOPED_TRACE(text_of(c, ++n));
+                allocate_with(c, n, give_back);
+                SCOPED_TRACE(failing.failed);
+                EXPECT_EQ(held_objects(), "");
+            } while (!failing.failed.empty() && !HasFailure());
+            printf("    %s\n", text_of(c, n - 1).c_str());
+        }
+}
+
 /* ---- what is logged ---- */
 
 /* In a process one line for one cause, however many ranks it has. */

@@ -177,11 +177,12 @@ ncclResult_t swl_group_query(struct ncclEpGroup *, int key, uint64_t *value_p)
     return ncclSuccess;
 }
 
-ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr_p)
+ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, ncclResult_t refused,
+                           void **ptr_p)
 {
     fake.mem_alloc_bytes = bytes;
-    if (bytes == 0)
-        return ncclInvalidArgument;
+    if (refused != ncclSuccess)
+        return refused;
     *ptr_p = at(0x200000);
     group->regions.push_back({*ptr_p, bytes, 0x4000});
     group->info.regions = group->regions.data();
@@ -189,8 +190,10 @@ ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, void **ptr
     return ncclSuccess;
 }
 
-ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *)
+ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *, ncclResult_t refused)
 {
+    if (refused != ncclSuccess)
+        return refused;
     group->regions.clear();
     group->info.nregions = 0;
     return ncclSuccess;
