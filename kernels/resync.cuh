@@ -9,7 +9,7 @@
  * Neither side sends anything new before the other has said that it counts anew: it would be taken
  * for old. Taking means: the consumer of a ring moves its position to the tail and returns the missing
  * credit, so that both ends agree. Marks of an attempt that failed show an older generation. Words
- * between ranks of a node need no exchange: they carry the new generation. */
+ * between ranks of a node need no exchange: they carry the new generation. Model: tests/model/recovery.pml. */
 #pragma once
 
 #include "kernels/net.cuh"

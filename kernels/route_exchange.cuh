@@ -7,7 +7,8 @@
  * Reuse of the buffers: counts_in, bases_of, bases_in are single, since a source starts the next
  * update only with all bases of this one in hand, and these need its counts forwarded and the bases
  * read. counts_table is double by parity of the epoch: a destination may still read epoch u while a
- * fast source is in u + 1, but nobody is in u + 2 before the destination's own u + 1. */
+ * fast source is in u + 1, but nobody is in u + 2 before the destination's own u + 1.
+ * Model: tests/model/update.pml. */
 #pragma once
 
 #include "kernels/route.cuh"

@@ -1,4 +1,4 @@
-/* mend.c: the state machine of mend.h. Layer: src/; owns its tables. */
+/* mend.c: the state machine of mend.h. Layer: src/; owns its tables. Model: tests/model/repair.pml. */
 #include "src/mend.h"
 
 #include "src/base/error.h"

@@ -12,7 +12,7 @@
  * network     NIC: entries of a queue pair in order, those of different queue pairs in any
  *
  * What is left out, and why nothing is lost by it:
- * - Slots of dispatch: as requests, without an answer. Of route messages the reader takes what is there as seen.
+ * - Slots of dispatch: as requests, without an answer. Of route messages the reader takes what is there.
  * - Chunks: a rank may return credit late, one by one.
  * - More ranks of a node: words between them carry the generation and need no exchange.
  * - Poison that a late older word overwrites: the rank then gives up by its own limit, one of FAILS.
