@@ -109,10 +109,11 @@ static void print_shape(const struct bench_options *o, const struct bench_summar
     printf("%s\n  ", swimlaneVersionString());
     for (int i = 0; i < o->nnodes; i++)
         printf("%s%d", i ? "+" : "", o->node_size[i]);
-    printf(" ranks on %d node%s, %d tokens x %d %s, top-%d of %d experts, routing %s, seed %" PRIu64
-           "\n",
-           o->nnodes, o->nnodes == 1 ? "" : "s", o->size.ntokens, o->hidden, type_names[o->type],
-           o->size.topk, o->size.nexperts, o->routing_text, o->seed);
+    printf(
+        " rank%s on %d node%s, %d tokens x %d %s, top-%d of %d experts, routing %s, seed %" PRIu64
+        "\n",
+        o->size.nranks == 1 ? "" : "s", o->nnodes, o->nnodes == 1 ? "" : "s", o->size.ntokens,
+        o->hidden, type_names[o->type], o->size.topk, o->size.nexperts, o->routing_text, o->seed);
     char comm[64];
 
     swl_comm_name(comm, sizeof comm);
@@ -264,10 +265,10 @@ static void print_verdict(const struct bench_options *o, const struct bench_summ
     else if (summary->complaints)
         printf("verification: FAILED, %d differences\n", summary->complaints);
     else
-        printf("verification: PASSED for dispatch and combine, %d step%s on %d ranks, "
+        printf("verification: PASSED for dispatch and combine, %d step%s on %d rank%s, "
                "bit by bit (%.1f s)\n",
                o->warmup + o->iterations, o->warmup + o->iterations == 1 ? "" : "s", o->size.nranks,
-               summary->wall_s);
+               o->size.nranks == 1 ? "" : "s", summary->wall_s);
 }
 
 static void json_routing(struct swl_json *json, const struct bench_options *o)

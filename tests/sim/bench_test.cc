@@ -159,6 +159,7 @@ TEST(Bench, D_B5OneGpuIsTwoNodesOfTwoRanks)
     const Results one("--nodes 1 --ranks-per-node 1 --tokens 2 --hidden 8 --sms 2 --iterations 1");
 
     EXPECT_TRUE(one.says("one rank: no row leaves it")) << one.table;
+    EXPECT_FALSE(one.says("1 ranks")) << one.table;
 }
 
 TEST(Bench, D_B5TrafficInsideOneGpuIsNoNvlink)
