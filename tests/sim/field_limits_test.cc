@@ -2,6 +2,7 @@
 #include "tests/sim/failing_calls.h"
 #include "tests/sim/group_fixture.h"
 
+#include <atomic>
 #include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -28,7 +29,7 @@ void create_with(rlim_t soft, rlim_t hard)
     const struct rlimit limit = {used + soft, used + hard};
     const Variable transports("SWIMLANE_TRANSPORT", "peer,tcp");
     const Variable setup("SWIMLANE_SETUP_TIMEOUT_MS", "20000"); // a hang ends
-    int made = 0, refused = 0;
+    std::atomic<int> made{0}, refused{0};
 
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     on_ranks({1, 1, 2}, [&](swl_rank *rank) {

@@ -3,6 +3,8 @@
 // rank keeps half a group without hearing of it.
 #include "tests/sim/group_broken.h"
 
+#include <atomic>
+
 namespace
 {
 
@@ -19,7 +21,7 @@ int create_dead(const Case &c, int n)
 {
     const Variable limit("SWIMLANE_SETUP_TIMEOUT_MS", std::to_string(limit_ns / 1000000));
     const std::string name = "rank " + std::to_string(c.victim);
-    int ended = 0, without = 0, halves = 0;
+    std::atomic<int> ended{0}, without{0}, halves{0};
 
     failing.at = n;
     failing.on = true;
