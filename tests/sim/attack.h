@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,14 +155,16 @@ inline std::vector<Listener> listeners()
     return all;
 }
 
-// A connection, blocking; -1: none.
+// A connection, blocking; -1: none soon.
 inline int call(const Listener &l)
 {
     const int fd = socket(l.family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const timeval patience = {0, 200000}; // of connect, too
     sockaddr_un un = {};
     sockaddr_in in = {};
     int rc;
 
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (l.family == AF_UNIX) {
         un.sun_family = AF_UNIX;
         memcpy(un.sun_path + 1, l.name.data(), l.name.size());
@@ -179,12 +182,14 @@ inline int call(const Listener &l)
     return -1;
 }
 
-inline std::vector<uint8_t> unhex(const std::string &text)
+// `n` bytes, zeros behind what there is.
+inline std::vector<uint8_t> unhex(const std::string &text, size_t n)
 {
     std::vector<uint8_t> bytes;
 
     for (size_t i = 0; i + 1 < text.size(); i += 2)
         bytes.push_back(static_cast<uint8_t>(strtoul(text.substr(i, 2).c_str(), nullptr, 16)));
+    bytes.resize(n);
     return bytes;
 }
 

@@ -24,7 +24,7 @@ std::string word_of(uint64_t number, const std::vector<std::vector<uint8_t>> &se
     m.magic = OOB_MAGIC;
     m.kind = SWL_OOB_HELLO;
     m.from = static_cast<uint16_t>(number / 3 % 4);
-    memcpy(m.bytes, secret.data(), secret.size() < 16 ? secret.size() : 16);
+    memcpy(m.bytes, secret.data(), 16);
     return std::string(reinterpret_cast<const char *>(&m), sizeof(m));
 }
 
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
 
         for (const Listener &l : all)
             if (l.family == AF_UNIX && l.name.rfind("swimlane-", 0) == 0)
-                secrets.push_back(unhex(l.name.substr(9)));
+                secrets.push_back(unhex(l.name.substr(9), 16));
         for (const Listener &l : all)
             for (int i = 0; i < 100; i++) {
                 const std::string word = word_of(number++, secrets);

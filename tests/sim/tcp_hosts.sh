@@ -83,6 +83,7 @@ namespaces | attacked)
     export SWIMLANE_SOCKET_IFNAME=swl0 SWIMLANE_LOG=info
     if [ "$case" = attacked ]; then
         for host in "$left" "$right"; do
+            ip -n "$host" link set lo up # by which a host reaches its own addresses
             "$attacker" "$host" &
             attackers+=($!)
         done
@@ -136,7 +137,7 @@ killed)
         fail "network namespaces cannot be made here"
     fi
     # pipelined: the calls under way notice it, not a barrier between them
-    if timeout 100 "$program" "$hosts" kill "${shape[@]}" --pipelined --iterations 100 >"$log" 2>&1; then
+    if timeout 100 "$program" "$hosts" kill "${shape[@]}" --pipelined --iterations 30 >"$log" 2>&1; then
         fail "nobody noticed that node 1 is gone"
     fi
     grep -q 'closed by the other end\|Connection reset\|Broken pipe' "$log" ||
