@@ -1,6 +1,8 @@
 // The fake of libibverbs; see fake_verbs.h.
 #include "tests/sim/fake_verbs.h"
 
+#include "transport/soft/mover.h"
+
 #include <gtest/gtest.h>
 
 #include <errno.h>
@@ -70,6 +72,28 @@ void *as_memory(uint64_t address)
     return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
 }
 
+bool of_gpu(uint64_t address)
+{
+    return swl_mover_overtakes(as_memory(address));
+}
+
+void land()
+{
+    for (const auto &w : fake.on_their_way)
+        memcpy(as_memory(w.first), w.second.data(), w.second.size());
+    fake.on_their_way.clear();
+}
+
+void place(uint64_t address, const struct verbs_sge *s)
+{
+    const uint8_t *from = static_cast<const uint8_t *>(as_memory(s->addr));
+
+    if (fake.late && of_gpu(address))
+        fake.on_their_way.push_back({address, {from, from + s->length}});
+    else
+        memcpy(as_memory(address), from, s->length);
+}
+
 uint32_t receive(FakeQueue *p, const struct verbs_send_wr *wr)
 {
     const struct verbs_sge *s = wr->sg_list;
@@ -101,10 +125,15 @@ uint32_t execute(FakeQueue *q, const struct verbs_send_wr *wr)
         return 12;
     if (wr->opcode == VERBS_WR_WRITE || wr->opcode == VERBS_WR_WRITE_IMM) {
         if (wr->num_sge)
-            memcpy(as_memory(wr->wr.rdma.remote_addr), as_memory(s->addr), s->length);
+            place(wr->wr.rdma.remote_addr, s);
     } else if (wr->opcode == VERBS_WR_READ) {
+        if (of_gpu(wr->wr.rdma.remote_addr))
+            land();
+        fake.flushes += q->peer == q->qp.qp_num;
         memcpy(as_memory(s->addr), as_memory(wr->wr.rdma.remote_addr), s->length);
     } else if (wr->opcode == VERBS_WR_FETCH_ADD) {
+        if (of_gpu(wr->wr.atomic.remote_addr))
+            land();
         *as_word(s->addr) = *as_word(wr->wr.atomic.remote_addr);
         *as_word(wr->wr.atomic.remote_addr) += wr->wr.atomic.compare_add;
     }

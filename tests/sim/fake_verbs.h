@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 struct FakeQueue {
@@ -42,6 +43,10 @@ struct FakeVerbs {
     uint32_t next_status = 0;
     std::deque<struct verbs_async_event> events;
     uint32_t next_number = 17;
+    // WRITEs to memory of a GPU are complete, and not there before a READ or atomic of such memory
+    bool late = false;
+    std::deque<std::pair<uint64_t, std::vector<uint8_t>>> on_their_way;
+    uint32_t flushes = 0;
     uint32_t rejected = 0; // requests to connect
     int last_access = 0;   // of a region
     int pipe[2] = {-1, -1};

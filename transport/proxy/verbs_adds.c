@@ -59,7 +59,7 @@ static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
     (void)pthread_mutex_lock(&w->lock);
     syndrome = check(w, m);
     /* the mover's add is a release: whoever acquires the sum sees the writes before it, which the
-     * device had placed when it completed the receive */
+     * device had placed when it completed the receive, or a READ since (verbs_flush.c) */
     if (syndrome == SWL_SYNDROME_NONE &&
         !swl_mover_add_now(w->mover, (uint64_t *)(uintptr_t)m->address, m->value))
         syndrome = SWL_SYNDROME_REMOTE_OPERATION;
@@ -90,7 +90,7 @@ static bool understand(struct verbs_queue *q, const struct verbs_wc *wc, uint32_
 }
 
 /* Apply, make room for the next, count. Behind a refused message none is applied. */
-void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
+static void take_message(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
 {
     const uint32_t slot = (uint32_t)(wc->wr_id & ~VERBS_ID_RECEIVE);
     uint32_t syndrome = SWL_SYNDROME_REMOTE_REQUEST;
@@ -108,6 +108,30 @@ void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const st
         q->applied += 1 << 8;
     if (swl_verbs_post_receive(w, q, slot) != 0)
         swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a receive");
+}
+
+void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
+{
+    if (!swl_verbs_flushes(w)) {
+        take_message(w, q, wc);
+        return;
+    }
+    /* no more can wait than receives were posted */
+    q->held[q->held_end++ % w->nreceives] = (struct verbs_held){*wc, w->flush.asked + 1};
+    w->flush.wanted = true;
+}
+
+void swl_verbs_add_release(struct verbs_wire *w, struct verbs_queue *q)
+{
+    for (; q->held_first != q->held_end; q->held_first++) {
+        const struct verbs_held *held = &q->held[q->held_first % w->nreceives];
+
+        if (held->turn > w->flush.done)
+            break;
+        take_message(w, q, &held->wc);
+    }
+    if (q->held_first != q->held_end && w->flush.broken)
+        swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device cannot read its own memory");
 }
 
 /* One such write at a time. */

@@ -282,8 +282,10 @@ static void drain(struct verbs_wire *w, struct verbs_queue *q)
     } while (n == POLL_MAX);
     if (n < 0)
         swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the completion queue cannot be read");
-    if (q->adds != SWL_ADDS_ATOMICS)
-        swl_verbs_add_acknowledge(w, q);
+    if (q->adds == SWL_ADDS_ATOMICS)
+        return;
+    swl_verbs_add_release(w, q);
+    swl_verbs_add_acknowledge(w, q);
 }
 
 /* The next completion of this queue pair, if there is one. */
@@ -318,6 +320,7 @@ uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint3
     const uint32_t nqps = __atomic_load_n(&w->nqps, __ATOMIC_ACQUIRE);
     uint32_t count = 0;
 
+    swl_verbs_flush_take(w);
     w->busy = false;
     for (uint32_t k = 0; k < nqps && count < n; k++) {
         const uint32_t i = w->turn++ % nqps;
@@ -326,9 +329,11 @@ uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint3
         if (pthread_mutex_trylock(&q->lock) != 0)
             continue; /* the host is changing it */
         count += next_done(w, i, &done[count]);
-        w->busy = w->busy || (q->connected && q->done != q->posted);
+        w->busy =
+            w->busy || (q->connected && (q->done != q->posted || q->held_first != q->held_end));
         (void)pthread_mutex_unlock(&q->lock);
     }
+    swl_verbs_flush_post(w);
     return count;
 }
 

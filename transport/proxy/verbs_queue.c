@@ -72,11 +72,13 @@ ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
     free(q->needs);
     free(q->said);
     free(q->heard);
+    free(q->held);
     q->mailbox_mr = NULL;
     q->mailbox = NULL;
     q->kinds = NULL;
     q->needs = NULL;
     q->said = q->heard = NULL;
+    q->held = NULL;
     return rc;
 }
 
@@ -106,6 +108,7 @@ static void start(const struct verbs_wire *w, struct verbs_queue *q)
     q->syndrome = q->failed_told = 0;
     q->posted = q->sent = q->done = q->told = w->first_index;
     q->messages = q->applied = q->applied_told = 0;
+    q->held_first = q->held_end = 0;
     memset(q->said, 0, VERBS_PLACES * sizeof(*q->said));
     memset(q->heard, 0, VERBS_PLACES * sizeof(*q->heard));
     __atomic_store_n(&q->mailbox->applied, 0, __ATOMIC_RELAXED);
@@ -119,8 +122,9 @@ static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
     q->needs = calloc(w->depth, sizeof(*q->needs));
     q->said = calloc(VERBS_PLACES, sizeof(*q->said));
     q->heard = calloc(VERBS_PLACES, sizeof(*q->heard));
+    q->held = calloc(w->nreceives, sizeof(*q->held));
     q->mailbox = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (!q->kinds || !q->needs || !q->said || !q->heard || !q->mailbox)
+    if (!q->kinds || !q->needs || !q->said || !q->heard || !q->held || !q->mailbox)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for a queue pair", w->rank);
     memset(q->mailbox, 0, bytes);
     errno = 0;

@@ -21,10 +21,12 @@ static const char *text_of(int error)
 }
 
 /* Does the device take memory of the GPU? Kernels may lack the means. */
-static bool takes_memory(const struct swl_verbs *verbs, struct ibv_pd *pd, const char *name,
-                         char *why, size_t why_bytes)
+static bool takes_memory(const struct swl_verbs *verbs, struct ibv_pd *pd,
+                         const struct swl_port *port, char *why, size_t why_bytes)
 {
     const size_t bytes = 65536;
+    const char *name = port->name;
+    bool reads;
     struct verbs_mr *mr;
     void *memory = NULL;
     cudaError_t error = swl_gpu_malloc(&memory, bytes);
@@ -36,16 +38,20 @@ static bool takes_memory(const struct swl_verbs *verbs, struct ibv_pd *pd, const
     errno = 0;
     mr = verbs->ibv_reg_mr(pd, memory, bytes, VERBS_ACCESS_LOCAL_WRITE);
     refused = errno;
+    reads = swl_mover_reads(memory);
     if (mr)
         (void)verbs->ibv_dereg_mr(mr);
     (void)swl_gpu_free(memory);
+    if (mr && port->iwarp && !reads) /* no queue pair is its own peer there: verbs_flush.c */
+        return say(why, why_bytes, name, "is not used with memory of the GPU",
+                   "an iWARP device does not tell when a GPU sees what it has placed");
     return mr || say(why, why_bytes, name,
                      "cannot register memory of the GPU (module nvidia-peermem, ulimit -l)",
                      text_of(refused));
 }
 
 static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *context,
-                           const char *name, char *why, size_t why_bytes)
+                           const struct swl_port *port, char *why, size_t why_bytes)
 {
     struct ibv_pd *pd;
     bool ok;
@@ -53,8 +59,8 @@ static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *co
     errno = 0;
     pd = verbs->ibv_alloc_pd(context);
     if (pd == NULL)
-        return say(why, why_bytes, name, "gives no protection domain", text_of(errno));
-    ok = takes_memory(verbs, pd, name, why, why_bytes);
+        return say(why, why_bytes, port->name, "gives no protection domain", text_of(errno));
+    ok = takes_memory(verbs, pd, port, why, why_bytes);
     (void)verbs->ibv_dealloc_pd(pd);
     return ok;
 }
@@ -72,7 +78,7 @@ bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_c
     ok = swl_port_open(verbs, &want, &context, &port, why, why_bytes);
     if (ok && port.iwarp)
         ok = swl_verbs_cm_usable(verbs, port.name, why, why_bytes);
-    ok = ok && reaches_memory(verbs, context, port.name, why, why_bytes);
+    ok = ok && reaches_memory(verbs, context, &port, why, why_bytes);
     if (context)
         (void)verbs->ibv_close_device(context);
     return ok;

@@ -94,6 +94,8 @@ static ncclResult_t close_all(struct verbs_wire *w)
         (void)pthread_mutex_destroy(&w->queues[i].lock);
     }
     swl_verbs_cm_close(w);
+    next = swl_verbs_flush_close(w);
+    rc = rc != ncclSuccess ? rc : next;
     for (uint32_t i = 0; i < w->nregions; i++) {
         next = verbs_dereg(w, w->regions[i].mr);
         rc = rc != ncclSuccess ? rc : next;
@@ -182,7 +184,7 @@ static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p
 
     memset(caps_p, 0, sizeof(*caps_p));
     caps_p->max_depth = depth > 0 ? (uint32_t)depth : 0;
-    caps_p->max_qps = w->attr.max_qp > 0 ? (uint32_t)w->attr.max_qp : 0;
+    caps_p->max_qps = w->attr.max_qp > 1 ? (uint32_t)w->attr.max_qp - 1 : 0; /* one to flush */
     caps_p->max_region_bytes = w->attr.max_mr_size;
     caps_p->answers_alone = true;
     memcpy(caps_p->cpus, w->cpus, sizeof(caps_p->cpus));
@@ -227,9 +229,18 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
                                  struct swl_nic_region *region_p)
 {
     struct verbs_wire *w = verbs_of(wire);
+    const bool on_gpu = swl_mover_overtakes(ptr), readable = swl_mover_reads(ptr);
     struct verbs_region *regions;
-    struct verbs_mr *mr = register_memory(w, ptr, bytes, access);
+    struct verbs_mr *mr;
 
+    if (on_gpu && w->port.iwarp && !readable)
+        return swl_fail(ncclInvalidUsage,
+                        "rank %u nic: %s is an iWARP device, which does not tell when a GPU sees "
+                        "what it has placed",
+                        w->rank, w->port.name);
+    if (on_gpu && !w->port.iwarp)
+        SWL_TRY(swl_verbs_flush_open(w));
+    mr = register_memory(w, ptr, bytes, access);
     if (mr == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: %s cannot register %llu bytes: %s", w->rank,
                         w->port.name, (unsigned long long)bytes, reason(errno));
@@ -238,7 +249,7 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
     if (regions) {
         w->regions = regions;
         regions[w->nregions++] =
-            (struct verbs_region){mr, (uintptr_t)ptr, bytes, access, swl_mover_reads(ptr)};
+            (struct verbs_region){mr, (uintptr_t)ptr, bytes, access, readable, on_gpu};
     }
     (void)pthread_mutex_unlock(&w->lock);
     if (regions == NULL) {

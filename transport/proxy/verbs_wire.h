@@ -2,7 +2,7 @@
  *
  * Layer: transport/proxy, below front.c. verbs_wire.c has the device and its regions, verbs_queue.c
  * queue pairs and their connection, verbs_post.c the serving thread, verbs_adds.c adds that the host of
- * the receiver executes. Every queue pair has a completion
+ * the receiver executes, verbs_flush.c what these wait for. Every queue pair has a completion
  * queue of its own, and a lock: the serving thread passes by a queue pair that the host is changing.
  *
  * Adds. Both ends say what they have and may use, and take the worse of the two (enum swl_adds). With
@@ -90,6 +90,8 @@ struct verbs_queue {
     uint32_t syndrome, failed_told;    /* of the first error; it was told to the proxy */
     uint64_t posted, sent, done, told; /* indices: taken, completed by the device, complete, told */
     uint64_t messages;                 /* posted */
+    struct verbs_held *held;           /* [nreceives], by number */
+    uint64_t held_first, held_end;     /* numbers of those that wait */
     uint64_t applied, applied_told;    /* the peer's messages: count << 8 | syndrome */
     uint64_t peer_applied;             /* address at the peer */
     uint32_t peer_applied_key;
@@ -104,6 +106,26 @@ struct verbs_region {
     uint64_t address, bytes;
     unsigned access;
     bool readable; /* by the CPU */
+    bool on_gpu;
+};
+
+/* verbs_flush.c. READs are counted: a message that arrived when `asked` were posted may be applied when
+ * asked + 1 are done. */
+struct verbs_flush {
+    bool on; /* there is memory of a GPU; set by the host, release */
+    struct verbs_cq *cq;
+    struct verbs_qp *qp; /* its own peer */
+    struct verbs_mr *mr;
+    uint64_t sink; /* what was read */
+    /* server */
+    bool wanted, posted, broken;
+    uint64_t asked, done;
+};
+
+/* A message that has arrived and waits. */
+struct verbs_held {
+    struct verbs_wc wc;
+    uint64_t turn; /* READ that must be done */
 };
 
 struct verbs_wire {
@@ -119,7 +141,8 @@ struct verbs_wire {
     bool busy;                     /* server: something is under way */
     char cpus[128];                /* near the device */
     uint64_t first_index;
-    uint32_t adds;           /* enum swl_adds: the best that this end has and may use */
+    uint32_t adds; /* enum swl_adds: the best that this end has and may use */
+    struct verbs_flush flush;
     struct swl_mover *mover; /* adds for the peers */
     struct verbs_cm *cm;     /* of an iWARP device, else NULL */
     uint64_t timeout_ns;
@@ -170,6 +193,17 @@ int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first
 /* True: the bits of an immediate say it. False: *message does, in a SEND. */
 bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, uint32_t *immediate,
                        struct verbs_message *message);
+/* verbs_flush.c. The first opens, for a region in memory of a GPU; again: a no-op. */
+ncclResult_t swl_verbs_flush_open(struct verbs_wire *w);
+ncclResult_t swl_verbs_flush_close(struct verbs_wire *w);
+/* Must messages wait? */
+bool swl_verbs_flushes(const struct verbs_wire *w);
+/* Post a READ if messages wait for one; take the one that is under way. */
+void swl_verbs_flush_post(struct verbs_wire *w);
+void swl_verbs_flush_take(struct verbs_wire *w);
+/* verbs_adds.c: apply what needs to wait no longer. */
+void swl_verbs_add_release(struct verbs_wire *w, struct verbs_queue *q);
+
 /* A message has arrived. */
 void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc);
 /* Tell the peer how many of its messages are applied. */

@@ -4,6 +4,7 @@
  * Layer: transport/soft, above serve.h. */
 #include "device.h"
 #include "sim/simt.h"
+#include "src/gpu.h"
 #include "transport/soft/mover.h"
 #include "transport/soft/serve.h"
 #include "transport/soft/soft.h"
@@ -120,6 +121,15 @@ bool swl_mover_add(struct swl_mover *, uint64_t *word, uint64_t value, uint64_t 
 bool swl_mover_reads(const void *)
 {
     return true;
+}
+
+bool swl_mover_overtakes(const void *p)
+{
+    enum swl_gpu_place place;
+    size_t bytes;
+    void *base;
+
+    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_PLACE_DEVICE;
 }
 
 bool swl_mover_add_now(struct swl_mover *, uint64_t *word, uint64_t value)

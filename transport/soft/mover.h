@@ -24,6 +24,11 @@ bool swl_mover_add(struct swl_mover *mover, uint64_t *word, uint64_t value, uint
 /* The same in one go, for callers that hold a lock: the emulator does not pass to another fiber. */
 bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value);
 
+/* May an add to or behind this memory be seen before what a NIC has placed there, although that is complete
+ * for the host? True for memory of a device: it is reached by two ways. Who lets a NIC place payload and adds
+ * with a mover flushes first; what the mover has copied itself needs nothing. */
+bool swl_mover_overtakes(const void *p);
+
 /* Can the CPU read this memory by itself? */
 bool swl_mover_reads(const void *p);
 

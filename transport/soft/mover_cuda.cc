@@ -41,6 +41,11 @@ bool swl_mover_reads(const void *p)
     return !on_device(p);
 }
 
+bool swl_mover_overtakes(const void *p)
+{
+    return on_device(p);
+}
+
 bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value)
 {
     uint64_t old;
