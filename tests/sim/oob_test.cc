@@ -118,7 +118,7 @@ swl_oob_message message(uint64_t number)
 // TCP delivers a little later: look again for a while.
 bool receive(struct swl_oob *oob, uint32_t *peer_p, swl_oob_message *m)
 {
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 200000; i++) {
         if (swl_oob_receive(oob, peer_p, m))
             return true;
         usleep(500);
@@ -256,7 +256,7 @@ TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
     c.oob[1] = nullptr;
     ASSERT_TRUE(receive(c.oob[0], &peer, &m));
     EXPECT_EQ(m.kind, SWL_OOB_USER);
-    for (int i = 0; i < 50 && swl_oob_connected(c.oob[0], 0); i++) {
+    for (int i = 0; i < 60000 && swl_oob_connected(c.oob[0], 0); i++) {
         EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m));
         usleep(1000);
     }

