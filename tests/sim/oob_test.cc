@@ -3,13 +3,14 @@
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/gpu.h"
-#include "transport/oob.h"
+#include "transport/oob_peers.h"
 
 #include <gtest/gtest.h>
 
 #include <dirent.h>
 #include <functional>
 #include <signal.h>
+#include <string.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -351,6 +352,25 @@ TEST_P(Oob, RanksThatCannotListenAreNamed)
     all[1] = c.address[1];
     EXPECT_FALSE(swl_oob_possible(all, 3, why, sizeof(why)));
     EXPECT_NE(std::string(why).find("rank 2 cannot listen"), std::string::npos) << why;
+    close_all(&c);
+}
+
+// Two hosts with loopback and nothing else: said before anybody waits for the other.
+TEST(OobProcess, F92_HostsThatCannotMeanEachOtherAreNamed)
+{
+    Channels c;
+    struct oob_place place;
+    char why[320] = "";
+
+    open_all(&c, 2, true);
+    EXPECT_TRUE(swl_oob_possible(c.address, 2, why, sizeof(why))) << why;
+    memcpy(&place, c.address[1].bytes, sizeof(place));
+    place.at.host++;
+    memcpy(c.address[1].bytes, &place, sizeof(place));
+    EXPECT_FALSE(swl_oob_possible(c.address, 2, why, sizeof(why)));
+    EXPECT_NE(std::string(why).find("rank 1, on another host, at 127.0.0.1:"), std::string::npos)
+        << why;
+    EXPECT_NE(std::string(why).find("neither reaches the other"), std::string::npos) << why;
     close_all(&c);
 }
 
