@@ -84,7 +84,7 @@ static bool set_text(char *to, size_t bytes, const char *name, struct swl_why *w
 static bool choose_job(struct swl_meeting *at, struct swl_why *why)
 {
     struct swl_launch launch;
-    struct swl_why ignored;
+    struct swl_why ignored = {""};
 
     if (!set_text(at->secret, sizeof at->secret, "SWIMLANE_JOB_SECRET", why) ||
         !set_text(at->job, sizeof at->job, "SWIMLANE_JOB", why))
