@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 
-#define PKEYS_MAX   1024
 #define FULL_MEMBER 0x8000u
 
 int swl_pkey_choose(const uint16_t *keys, uint32_t n)
@@ -37,22 +36,29 @@ static void list_valid(const uint16_t *keys, uint32_t n, char *text, size_t byte
                                    keys[i]);
 }
 
-bool swl_pkey_take(const struct swl_verbs *verbs, struct ibv_context *context, uint32_t length,
-                   int32_t wanted, struct swl_port *port, char *why, size_t why_bytes)
+uint32_t swl_pkey_read(const struct swl_verbs *verbs, struct ibv_context *context, uint8_t port,
+                       uint32_t length, uint16_t keys[SWL_PKEYS_MAX])
 {
-    uint16_t keys[PKEYS_MAX] = {0};
-    const uint32_t n = length < PKEYS_MAX ? length : PKEYS_MAX;
+    const uint32_t n = length < SWL_PKEYS_MAX ? length : SWL_PKEYS_MAX;
+
+    for (uint32_t i = 0; i < n; i++) {
+        keys[i] = 0;
+        if (verbs->ibv_query_pkey(context, port, (int)i, &keys[i]) != 0)
+            keys[i] = 0;
+        keys[i] = ntohs(keys[i]);
+    }
+    return n;
+}
+
+bool swl_pkey_take(const uint16_t *keys, uint32_t n, int32_t wanted, struct swl_port *port,
+                   char *why, size_t why_bytes)
+{
     char valid[80];
     int at;
 
     port->pkey_index = port->pkey = 0;
     if (n == 0 && wanted <= 0)
         return true; /* no table: the device does without keys */
-    for (uint32_t i = 0; i < n; i++)
-        if (verbs->ibv_query_pkey(context, port->number, (int)i, &keys[i]) != 0)
-            keys[i] = 0;
-        else
-            keys[i] = ntohs(keys[i]);
     at = wanted < 0 ? swl_pkey_choose(keys, n) : wanted;
     if (at >= 0 && (uint32_t)at < n && is_valid(keys[at])) {
         port->pkey_index = (uint16_t)at;
@@ -64,10 +70,10 @@ bool swl_pkey_take(const struct swl_verbs *verbs, struct ibv_context *context, u
         snprintf(why, why_bytes,
                  "%s port %u has no valid partition key: its table of %u is empty, no subnet "
                  "manager has filled it",
-                 port->name, port->number, length);
+                 port->name, port->number, n);
     else
         snprintf(why, why_bytes,
                  "%s port %u has no valid partition key at %s=%d; of its table of %u are valid: %s",
-                 port->name, port->number, SWL_IB_VARIABLE("PKEY", ""), wanted, length, valid);
+                 port->name, port->number, SWL_IB_VARIABLE("PKEY", ""), wanted, n, valid);
     return false;
 }

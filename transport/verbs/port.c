@@ -182,6 +182,8 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
                       struct swl_port *port)
 {
     struct verbs_port_attr attr;
+    uint16_t keys[SWL_PKEYS_MAX];
+    uint32_t nkeys;
 
     memset(&attr, 0, sizeof(attr));
     if (s->verbs->ibv_query_port(context, (uint8_t)number, &attr) != 0) {
@@ -201,7 +203,8 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
     port->iwarp = s->iwarp;
     if (port->iwarp)
         return true;
-    if (!swl_pkey_take(s->verbs, context, attr.pkey_tbl_len, s->want->pkey, port, s->why, room(s)))
+    nkeys = swl_pkey_read(s->verbs, context, port->number, attr.pkey_tbl_len, keys);
+    if (!swl_pkey_take(keys, nkeys, s->want->pkey, port, s->why, room(s)))
         return false;
     return take_gid(s, context, attr.gid_tbl_len > 0 ? attr.gid_tbl_len : 0, port);
 }
