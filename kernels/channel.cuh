@@ -161,13 +161,15 @@ SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
 SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
 {
     const struct swl_device_group *g = from.g;
-    uint64_t limit = read_in_block(&from.limit[r]);
+    const uint64_t known = read_in_block(&from.limit[r]);
+    uint64_t limit;
 
-    if (read_in_block(claim_word(from, r)) < limit)
-        return limit;
+    if (read_in_block(claim_word(from, r)) < known)
+        return known;
     /* acquire: pairs with the gateway's adds */
     limit = read_from_nic(own_word(g, from.credit, room_ring(from, r))) + g->shape.ring_slots;
-    publish_in_block(&from.limit[r], limit); /* an older value may win: then it is looked again */
+    if (limit != known)
+        cas_in_block(&from.limit[r], known, limit); /* who comes second leaves the first one's */
     return limit;
 }
 
