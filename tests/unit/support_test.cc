@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -96,6 +97,16 @@ TEST(Npy, RefusesWhatItCannotRead)
 }
 
 // Read, or refused with the reason, which says what is wrong and nothing else.
+TEST(Npy, AFifoWithoutAWriterIsEmpty)
+{
+    const std::string path = testing::TempDir() + "swl-fifo-" + std::to_string(getpid()) + ".npy";
+    swl_npy npy{};
+
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_NE(swl_npy_read(path.c_str(), &npy), nullptr);
+    unlink(path.c_str());
+}
+
 TEST(Npy, F106FiftyMalformedOrUnusualFiles)
 {
     const std::string head("\x93NUMPY\x01\x00", 8), row(8, '\1');

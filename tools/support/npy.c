@@ -2,11 +2,13 @@
 #include "tools/support/npy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_HEADER = 65536 };
 
@@ -157,10 +159,21 @@ static const char *read_file(FILE *file, struct swl_npy *npy)
     return error ? error : read_data(file, npy);
 }
 
+/* Opening a FIFO without a writer must not wait for one; it is empty. Pipes with a writer are read as usual. */
+static FILE *open_file(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "rb") : NULL;
+
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
+}
+
 const char *swl_npy_read(const char *path, struct swl_npy *npy_p)
 {
     struct swl_npy npy = {0};
-    FILE *file = fopen(path, "rb");
+    FILE *file = open_file(path);
 
     if (!file)
         return strerror(errno);
