@@ -27,12 +27,16 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
         "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
     swl_test(ep_poison_test SOURCES ep_poison_test.cc LIBS swl_support nccl_ep_static LABELS sim)
-    swl_test(ep_nonsense_test SOURCES ep_nonsense_test.cc LIBS swl_support nccl_ep_static LABELS sim
-             TIMEOUT 600)
+    if(NOT SWL_SANITIZE STREQUAL thread) # a wrong count is a race there, and rightly so
+        swl_test(ep_nonsense_test SOURCES ep_nonsense_test.cc LIBS swl_support nccl_ep_static
+                 LABELS sim TIMEOUT 600)
+    endif()
     if(SWL_SANITIZE)
-        target_compile_definitions(ep_nonsense_test PRIVATE SWL_SANITIZED=1)
-        target_compile_definitions(ep_failure_test PRIVATE SWL_SANITIZED=1)
-        target_compile_definitions(ep_poison_test PRIVATE SWL_SANITIZED=1)
+        foreach(name ep_failure_test ep_poison_test ep_nonsense_test)
+            if(TARGET ${name})
+                target_compile_definitions(${name} PRIVATE SWL_SANITIZED=1)
+            endif()
+        endforeach()
     endif()
     if(SWL_SANITIZE STREQUAL thread)
         target_compile_definitions(ep_failure_test PRIVATE SWL_ONE_SHAPE=1)
