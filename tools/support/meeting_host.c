@@ -196,14 +196,22 @@ static void greet(struct host *h, const struct caller *c)
     }
 }
 
-/* What a caller has said so far. True: it has been answered, or is no rank. */
+/* After a recv: the other end has hung up. */
+static bool has_ended(ssize_t n)
+{
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* What a caller has said so far. True: it has been answered, or is no rank, or has left: who waited too long
+ * for a host that did not run calls again, and is answered there. */
 static bool hear(struct host *h, struct caller *c)
 {
+    char next;
     char *to = (char *)&c->hello + c->got;
     const ssize_t n = recv(c->fd, to, sizeof c->hello - c->got, 0);
     const uint64_t waits_ns = swl_real_ns() - c->came_ns;
 
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    if (has_ended(n))
         return true;
     c->got += n > 0 ? (size_t)n : 0;
     const size_t known = c->got < sizeof c->hello.magic ? c->got : sizeof c->hello.magic;
@@ -212,7 +220,8 @@ static bool hear(struct host *h, struct caller *c)
         return true;
     if (c->got < sizeof c->hello)
         return waits_ns > (c->got == 0 ? FIRST_NS : HELLO_NS);
-    greet(h, c);
+    if (!has_ended(recv(c->fd, &next, sizeof next, MSG_PEEK)))
+        greet(h, c);
     return true;
 }
 
