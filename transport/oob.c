@@ -338,9 +338,17 @@ static void introduce(struct swl_oob *oob, struct oob_meeting *meeting, struct s
         oob_shut(&oob->peers[i].fd);
 }
 
-static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
+/* After every one who comes: who has said hello goes in before more come. */
+static void hear_guests(struct swl_oob *oob, struct oob_meeting *m)
 {
     struct swl_door_guest *g;
+
+    while ((g = swl_door_next(&m->door)) != NULL)
+        introduce(oob, m, g);
+}
+
+static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
+{
     int fd = 0;
 
     for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->local >= 0; i++) {
@@ -351,6 +359,7 @@ static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
             close(fd);
             swl_door_count(&m->door);
         }
+        hear_guests(oob, m);
     }
     fd = 0;
     for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->tcp >= 0; i++) {
@@ -359,12 +368,9 @@ static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
             watch_silence(fd, oob->config.silence_ns);
             swl_door_enter(&m->door, fd);
         }
-        /* who has said hello goes in before more come */
-        while ((g = swl_door_next(&m->door)) != NULL)
-            introduce(oob, m, g);
+        hear_guests(oob, m);
     }
-    while ((g = swl_door_next(&m->door)) != NULL)
-        introduce(oob, m, g);
+    hear_guests(oob, m);
 }
 
 /* Could this process open one more? */

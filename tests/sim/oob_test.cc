@@ -340,6 +340,40 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
     close_all(&c);
 }
 
+// More than may wait at the door, all there before rank 0 looks.
+TEST(OobProcess, ManyCallersOfAProcessAreNoStrangers)
+{
+    const uint32_t n = 100;
+    std::vector<struct swl_oob *> oob(n);
+    std::vector<struct swl_oob_address> address(n);
+    std::vector<uint32_t> others;
+
+    for (uint32_t r = 0; r < n; r++) {
+        swl_oob_config config = {};
+
+        config.rank = r;
+        config.nranks = n;
+        config.process = 100;
+        config.timeout_ns = config.silence_ns = 60000 * ms;
+        config.socket_ifname = "lo";
+        ASSERT_EQ(swl_oob_open(&oob[r], &config, &address[r]), ncclSuccess);
+        if (r > 0)
+            others.push_back(r);
+    }
+    testing::internal::CaptureStderr();
+    on_fibers(n, [&](uint32_t r) {
+        const uint32_t first = 0;
+
+        swl_gpu_sleep_ns(r == 0 ? 100 * ms : 1);
+        EXPECT_EQ(swl_oob_connect(oob[r], address.data(), r == 0 ? others.data() : &first,
+                                  r == 0 ? n - 1 : 1),
+                  ncclSuccess);
+    });
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("stranger"), std::string::npos);
+    for (struct swl_oob *o : oob)
+        swl_oob_close(o);
+}
+
 TEST_P(Oob, RanksThatCannotListenAreNamed)
 {
     Channels c;
