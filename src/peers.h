@@ -4,8 +4,8 @@
  * Layer: src/, below bootstrap, async and group. Owns the channel and its tables, for the life of the
  * group. A rank is connected with the ranks of its node and with those at the other ends of its queue
  * pairs, and passes news on to them; so news reach every rank, and everybody holds little. Nothing here
- * waits but swl_peers_connect, swl_peers_missing and swl_peers_meet, which are bounded. Without a channel (ranks that
- * cannot listen) all of it does nothing. */
+ * waits but swl_peers_connect, swl_peers_missing and swl_peers_meet, which are bounded. Without a channel
+ * (ranks that cannot listen) all of it does nothing. */
 #ifndef SWL_PEERS_H
 #define SWL_PEERS_H
 

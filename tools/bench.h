@@ -1,8 +1,8 @@
 /* bench.h: the parts of swimlane-bench.
  *
- * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of one rank, bench_data.c owns its
- * buffers and expectations, bench_routing.c looks at recorded routing, bench_verify.c compares,
- * bench_report.c prints. */
+ * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of
+ * one rank, bench_data.c owns its buffers and expectations, bench_routing.c looks at recorded routing,
+ * bench_verify.c compares, bench_traffic.c counts what moved, bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
 

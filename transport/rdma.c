@@ -2,8 +2,8 @@
  *
  * Layer: transport, below src/. Creation is collective and goes in four exchanges: what everybody
  * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants (links
- * with these addresses), whether everybody is connected. A rank that fails goes on exchanging, with its failure in the record, so that all ranks
- * end together. Owner of the NIC and of its registrations. */
+ * with these addresses), whether everybody is connected. A rank that fails goes on exchanging, with its
+ * failure in the record, so that all ranks end together. Owner of the NIC and of its registrations. */
 #include "transport/rdma.h"
 
 #include "src/base/error.h"
@@ -53,7 +53,7 @@ struct rdma_hello {
     uint32_t nlinks;
 };
 
-/* Second exchange, one for each link. */
+/* Third exchange, one for each link. */
 struct rdma_offer {
     uint32_t peer, pad;
     uint64_t key;
@@ -307,7 +307,7 @@ static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, n
     return mine;
 }
 
-/* Second exchange: offers of all ranks, as many each as the rank with most links has. */
+/* Second exchange, and third: offers of all ranks, as many each as the rank with most links has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
                                 const struct rdma_hello *hellos, uint32_t most)
 {

@@ -219,7 +219,6 @@ static union verbs_ip address_of(const struct verbs_place *place)
     return a;
 }
 
-/* Nothing comes of it any more; whoever wants something from the peer is told. */
 static void text_of(const union verbs_ip *ip, char *text, size_t bytes)
 {
     struct tcp_place place;
@@ -241,6 +240,7 @@ static void text_of_link(const struct verbs_wire *w, const struct verbs_place *p
     snprintf(text, bytes, "from %s to %s", here, there);
 }
 
+/* Nothing comes of it any more; whoever wants something from the peer is told. */
 void swl_verbs_cm_lose(const struct verbs_wire *w, struct verbs_queue *q, const char *what,
                        int error)
 {

@@ -3,8 +3,8 @@
  * Layer: transport/tcp, behind proxy/wire.h. Each queue pair has a connection of its own: order,
  * back-pressure and failure of the two are then the same thing, and a reset is a new connection. Of a
  * pair the end with the smaller (nonce, queue pair) connects, the other one listens. Addresses carry
- * 16 secret bytes of the NIC that who connects must say, and 16 that who listens must answer with. Nobody listens once all pairs are connected; an
- * address that is asked for after a reset may name another port.
+ * 16 secret bytes of the NIC that who connects must say, and 16 that who listens must answer with. Nobody
+ * listens once all pairs are connected; an address that is asked for after a reset may name another port.
  * Memory of a queue pair: `depth` requests, TCP_ASKS questions of each end, one buffer a direction. All
  * of a pair is guarded by the wire's lock. */
 #ifndef SWL_TCP_H
