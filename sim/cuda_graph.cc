@@ -2,7 +2,7 @@
  *
  * A capture collects the items of all streams that joined it in call order; a graph replays them in
  * that order, one after the other. */
-#include "sim/runtime.h"
+#include "sim/machine.h"
 
 using namespace swl_sim;
 

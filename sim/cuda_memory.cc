@@ -2,7 +2,7 @@
  *
  * Copies and fills are stream items. As with CUDA, pageable host memory is read when the call is
  * made and written before it returns. */
-#include "sim/runtime.h"
+#include "sim/machine.h"
 #include "sim/simt_heap.h"
 
 #include <string.h>

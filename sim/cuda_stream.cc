@@ -1,5 +1,5 @@
 /* cuda_stream.cc: streams, events and error texts of the CUDA runtime subset. */
-#include "sim/runtime.h"
+#include "sim/machine.h"
 
 using namespace swl_sim;
 

@@ -1,11 +1,11 @@
-/* gpu_share.cc: emulated memory that ranks share (src/gpu.h): of one process, or of several on this host.
+/* gpu_share.cc: emulated memory that ranks share, of one process or of several on this host.
  *
  * Layer: sim, above simt_heap. Ranks on fibers are all in one process, and a share is an address.
  * Other ranks may be in several: their memory is a file without a name, which the others open under
  * /proc while its owner lives. Nothing is left when all have ended, in whatever way. */
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
-#include "sim/runtime.h"
+#include "sim/machine.h"
 #include "sim/simt_heap.h"
 
 #include <fcntl.h>

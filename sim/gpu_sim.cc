@@ -1,8 +1,8 @@
-/* gpu_sim.cc: src/gpu.h on the emulator. See runtime.h for streams, simt_heap.h for
+/* gpu_sim.cc: src/runtime/runtime.h on the emulator. See machine.h for streams, simt_heap.h for
  * memory, gpu_share.cc for what ranks share. */
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
-#include "sim/runtime.h"
+#include "sim/machine.h"
 #include "sim/simt_heap.h"
 
 #include <string.h>

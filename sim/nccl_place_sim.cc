@@ -1,12 +1,12 @@
 /* nccl_place_sim.cc: the stand-in NCCL in the emulator. See nccl_place.h.
  *
- * Collectives are stream items (runtime.h) that hand in their part at the hub, park until every
+ * Collectives are stream items (machine.h) that hand in their part at the hub, park until every
  * rank has, and write the result. */
+#include "sim/machine.h"
 #include "sim/nccl_comm.h"
-#include "sim/runtime.h"
 #include "sim/simt_heap.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <string.h>
 #include <time.h>

@@ -8,7 +8,7 @@
 #ifndef SWL_ALARM_H
 #define SWL_ALARM_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "src/topology.h"
 
 #include <nccl.h>

@@ -9,7 +9,7 @@
 #define SWL_BOOTSTRAP_H
 
 #include "src/device_memory.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <nccl.h>
 

@@ -2,7 +2,7 @@
 #include "src/device_memory.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <inttypes.h>
 

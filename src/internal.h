@@ -10,7 +10,7 @@
 #ifndef SWL_INTERNAL_H
 #define SWL_INTERNAL_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <nccl_ep.h>
 

@@ -5,8 +5,8 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
-#include "src/gpu.h"
 #include "src/mend.h"
+#include "src/runtime/runtime.h"
 
 #include <assert.h>
 #include <inttypes.h>

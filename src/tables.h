@@ -7,8 +7,8 @@
 
 #include "kernels/args.h"
 #include "src/device_memory.h"
-#include "src/gpu.h"
 #include "src/plan.h"
+#include "src/runtime/runtime.h"
 #include "src/topology.h"
 
 #include <nccl.h>

@@ -2,7 +2,7 @@
 #include "src/topology.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #define SWL_WINDOW_H
 
 #include "kernels/layout.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "src/topology.h"
 
 #include <nccl.h>

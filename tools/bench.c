@@ -1,6 +1,6 @@
 /* bench.c: swimlane-bench: run Update, Dispatch and Combine on ranks of its own, verify, report.
  *
- * Layer: tools; uses the public interface, src/gpu.h and tools/support only. */
+ * Layer: tools; uses the public interface, src/runtime/runtime.h and tools/support only. */
 #include "tools/bench.h"
 
 #include <stdio.h>

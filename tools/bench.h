@@ -6,7 +6,7 @@
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "tools/support/link_probe.h"
 #include "tools/support/oracle.h"
 #include "tools/support/routing.h"

@@ -2,7 +2,7 @@
 #include "tools/info.h"
 
 #include "src/base/util.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <string.h>
 

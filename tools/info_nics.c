@@ -3,7 +3,7 @@
 #include "tools/info.h"
 
 #include "src/base/util.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/mlx5/path.h"
 #include "transport/site.h"
 #include "transport/verbs/port.h"

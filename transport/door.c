@@ -2,7 +2,7 @@
 #include "transport/door.h"
 
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/tcp/socket.h"
 
 #include <assert.h>

@@ -9,7 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/door.h"
 #include "transport/tcp/interface.h"
 

@@ -8,7 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/nic.h"
 #include "transport/select.h"
 #include "transport/soft/soft.h"

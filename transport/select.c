@@ -5,7 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/mlx5/devx.h"
 #include "transport/mlx5/usable.h"
 #include "transport/mlx5/verbs.h"

@@ -6,7 +6,7 @@
 #ifndef SWL_BASE_ERROR_H
 #define SWL_BASE_ERROR_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <nccl.h>
 

@@ -1,7 +1,7 @@
 /* access_matrix.cc: the wrapped functions of access_matrix.h. */
 #include "tests/gpu/access_matrix.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <algorithm>
 #include <map>

@@ -41,9 +41,9 @@ if(SWL_PLACE STREQUAL cuda)
     swl_one_at_a_time(process_standin_test)
 
     add_library(swl_gpu_cuda_objects OBJECT
-                ${PROJECT_SOURCE_DIR}/src/gpu_cuda.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_fd.c
-                ${PROJECT_SOURCE_DIR}/src/gpu_cuda_nic.c ${PROJECT_SOURCE_DIR}/src/gpu_cuda_page.c
-                ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c)
+                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/runtime.c ${PROJECT_SOURCE_DIR}/src/runtime/cuda/fd.c
+                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/nic.c ${PROJECT_SOURCE_DIR}/src/runtime/cuda/page.c
+                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c)
     target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
 
     swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
@@ -52,7 +52,7 @@ if(SWL_PLACE STREQUAL cuda)
     target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
     swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
     swl_test(gpu_cuda_share_test SOURCES gpu_cuda_share_test.cc
-                                         ${PROJECT_SOURCE_DIR}/src/gpu_cuda_share.c
+                                         ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c
              LIBS swl_place LABELS unit)
     swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
 

@@ -1,5 +1,5 @@
 /* gpu_cuda_fd_test.cc: descriptors change hands between processes. Needs no GPU. */
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 #include "tests/sim/attack.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-/* Memory that ranks map (src/gpu_cuda_share.c), against a driver of this file: which handles are asked
- * for, which one a peer uses, and what it says where there is none. No GPU and no driver needed. */
-#include "src/gpu.h"
-#include "src/gpu_cuda_driver.h"
+/* Memory that ranks map (src/runtime/cuda/share.c), against a driver of this file: which handles
+ * are asked for, which one a peer uses, and what it says where there is none. No GPU and no driver needed. */
+#include "src/runtime/cuda/driver.h"
+#include "src/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 
@@ -160,7 +160,7 @@ class Share : public ::testing::Test
 
 } // namespace
 
-/* ---- the parts that gpu_cuda.c, gpu_cuda_fd.c and the runtime have ---- */
+/* ---- the parts that runtime.c, fd.c and the runtime have ---- */
 
 cudaError_t swl_driver_get(const struct swl_driver **driver_p)
 {

@@ -1,4 +1,4 @@
-/* gpu_cuda_test.cc: src/gpu_cuda*.c on a GPU: shared memory in one and between two processes,
+/* gpu_cuda_test.cc: src/runtime/cuda on a GPU: shared memory in one and between two processes,
  * bounded waits, where addresses live, capture. */
 #include "tests/gpu/gpu_fixture.h"
 

@@ -2,7 +2,7 @@
 #ifndef SWL_TESTS_GPU_FIXTURE_H
 #define SWL_TESTS_GPU_FIXTURE_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 

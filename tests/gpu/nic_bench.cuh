@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/qp.cuh"
 #include "transport/soft/blocks.cuh"
 

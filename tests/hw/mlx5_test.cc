@@ -4,7 +4,7 @@
 #include "tests/hw/device.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/wqe.h"
 
 #include <gtest/gtest.h>

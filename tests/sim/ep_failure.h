@@ -4,7 +4,7 @@
 
 #include "tests/sim/group_step.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/soft.h"
 
 #include <cstdint>

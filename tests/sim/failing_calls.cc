@@ -2,7 +2,7 @@
 #include "tests/sim/failing_calls.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/nic.h"
 
 #include <dirent.h>

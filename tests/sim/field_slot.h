@@ -5,7 +5,7 @@
 #ifndef SWL_FIELD_SLOT_H
 #define SWL_FIELD_SLOT_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "tests/sim/field_step.h"
 
 #include <algorithm>

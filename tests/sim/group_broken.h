@@ -5,7 +5,7 @@
 #include "tests/sim/failing_calls.h"
 #include "tests/sim/group_fixture.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 constexpr uint64_t limit_ns = 2000000000;
 

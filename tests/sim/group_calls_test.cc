@@ -1,7 +1,7 @@
 // group_calls_test.cc: updates, dispatches and combines of a group: streams, graphs, handles.
 #include "tests/sim/group_step.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 namespace
 {

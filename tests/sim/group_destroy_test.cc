@@ -1,7 +1,7 @@
 // group_destroy_test.cc: ends of groups, also with a rank that does not take part.
 #include "tests/sim/group_fixture.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 namespace
 {

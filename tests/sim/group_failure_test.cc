@@ -2,7 +2,7 @@
 #include "tests/sim/group_step.h"
 #include <atomic>
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 namespace
 {

@@ -1,7 +1,7 @@
 // group_setup_test.cc: the limit of set-up, which is not that of the calls on data.
 #include "tests/sim/group_fixture.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 namespace
 {

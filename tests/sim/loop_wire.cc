@@ -2,7 +2,7 @@
 #include "tests/sim/loop_wire.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/proxy/keys.h"
 
 #include <deque>

@@ -6,7 +6,7 @@
 #include "device.h"
 #include "sim/simt.h"
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "tests/sim/loop_wire.h"
 #include "tests/sim/proxies.h"
 #include "transport/qp.cuh"

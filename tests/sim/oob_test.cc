@@ -2,7 +2,7 @@
 // a process looks like. Over local sockets (ranks of a process) and over TCP.
 #include "sim/simt.h"
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/oob_peers.h"
 
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #ifndef SWL_RANKS_HERE_H
 #define SWL_RANKS_HERE_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "tests/sim/runtime_run.h"
 #include "tools/support/comm.h"
 

@@ -1,7 +1,7 @@
 // Tests of transport/rdma.c: the collective creation of every rank's network.
 #include "sim/simt.h"
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/qp_view.h"
 #include "transport/rdma.h"
 #include "transport/soft/soft.h"

@@ -1,7 +1,7 @@
 /* Capture and replay. */
 #include "tests/sim/runtime_run.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>

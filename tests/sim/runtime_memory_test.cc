@@ -2,7 +2,7 @@
 #include "tests/sim/runtime_run.h"
 
 #include "sim/simt_heap.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <cuda_runtime.h>
 

@@ -2,7 +2,7 @@
 #include "tests/sim/runtime_run.h"
 
 #include "sim/simt.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <nccl.h>
 

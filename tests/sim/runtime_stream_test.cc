@@ -3,7 +3,7 @@
 
 #include "device.h"
 #include "sim/simt.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <cuda_runtime.h>
 

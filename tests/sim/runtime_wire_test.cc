@@ -2,7 +2,7 @@
  * that its children can. */
 #include "tools/support/ranks.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 #include <nccl.h>

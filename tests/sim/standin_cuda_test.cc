@@ -3,7 +3,7 @@
  * own nccl functions come before those of libswl_sim. */
 #include "tools/support/ranks.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 #include <nccl.h>

@@ -2,7 +2,7 @@
 // while it is on its way, until a READ of that memory.
 #include "tests/sim/verbs_fixture.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #include "tests/unit/fake_mlx5.h"
 #include "tests/unit/thread_slot.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <gtest/gtest.h>
 

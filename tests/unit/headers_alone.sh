@@ -134,9 +134,9 @@ else
 fi
 
 # The others: host headers as C and C++ (those of the emulator as C++), device headers as C++.
-for header in src/*.h src/base/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/kernels.h; do
+for header in src/*.h src/base/*.h src/runtime/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/kernels.h; do
     case $header in
-    src/base/options_table.h | src/gpu_cuda_driver.h) continue ;; # a table; needs CUDA's own headers
+    src/base/options_table.h | src/runtime/cuda/driver.h) continue ;; # a table; needs CUDA's own headers
     transport/soft/events.h | transport/soft/serve.h | transport/soft/staging.h | \
         transport/soft/words.h | transport/proxy/serve.h | transport/soft/pace.h | \
         transport/proxy/rehearse.h) ;; # C++ only

@@ -7,15 +7,15 @@ cd "$(dirname "$0")/../.." || exit 1
 # folder of the including file -> pattern of what it may name
 rules='
 include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
-src/base       ^(src/base/|src/gpu\.h$)
+src/base       ^(src/base/|src/runtime/runtime\.h$)
 src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|oob|rdma|select)\.h$)
 kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
-transport      ^(src/base/|src/gpu\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
-sim            ^(src/gpu\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
+transport      ^(src/base/|src/runtime/runtime\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
+sim            ^(src/runtime/runtime\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
 examples       ^$
 plugin         ^(plugin/|nccl_ep|swimlane)
-tools/support  ^(tools/support/|src/gpu\.h$|src/base/)
-tools          ^(tools/|src/gpu\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port)\.h$|transport/mlx5/path\.h$)
+tools/support  ^(tools/support/|src/runtime/runtime\.h$|src/base/)
+tools          ^(tools/|src/runtime/runtime\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port)\.h$|transport/mlx5/path\.h$)
 '
 # The one file of each folder that exists for the emulator only.
 emulator_files='transport/soft/engine.cc tools/support/ranks_sim.c'

@@ -2,7 +2,7 @@
  * Defines the function: for the one file of a program that is its place. Layer: tests. */
 #pragma once
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <cstdlib>
 

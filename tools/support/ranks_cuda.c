@@ -1,7 +1,7 @@
 /* ranks_cuda.c: what the rank launcher does differently on GPUs. Layer: tools/support. */
 #include "tools/support/ranks_run.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "tools/support/ranks_run.h"
 
 #include "sim/simt.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #include "transport/mlx5/device.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/mlx5/tune.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/wqe.h"
 
 #include <errno.h>

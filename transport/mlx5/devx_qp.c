@@ -11,7 +11,7 @@
 #include "transport/mlx5/devx.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/wqe.h"
 
 #include <errno.h>

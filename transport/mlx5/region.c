@@ -8,7 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/mlx5/commands.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "transport/mlx5/verbs.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <errno.h>
 #include <stdlib.h>

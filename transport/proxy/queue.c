@@ -4,7 +4,7 @@
 #include "transport/proxy/front.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/executor.h"
 #include "transport/soft/host.h"
 

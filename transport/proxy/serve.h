@@ -7,7 +7,7 @@
  * too: the one completion names the newest signalled entry. */
 #pragma once
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/proxy/front.h"
 #include "transport/proxy/rehearse.h"
 #include "transport/soft/core.cuh"

@@ -4,7 +4,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/proxy/verbs_wire.h"
 #include "transport/tcp/socket.h"
 

@@ -3,7 +3,7 @@
  * holds both locks while an id goes, never waits for this thread. */
 #include "transport/proxy/verbs_wire.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <errno.h>
 #include <string.h>

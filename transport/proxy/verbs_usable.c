@@ -3,7 +3,7 @@
  * Layer: transport/proxy. Opens the device and closes it again; keeps nothing. */
 #include "transport/proxy/verbs_wire.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * Layer: transport/soft, above serve.h. */
 #include "device.h"
 #include "sim/simt.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/mover.h"
 #include "transport/soft/serve.h"
 #include "transport/soft/soft.h"

@@ -10,7 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <stdlib.h>
 #include <string.h>

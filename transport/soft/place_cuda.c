@@ -4,7 +4,7 @@
 #include "transport/soft/executor.h"
 
 #include "src/base/thread.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <pthread.h>
 #include <sched.h>

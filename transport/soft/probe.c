@@ -4,7 +4,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <stdlib.h>
 #include <string.h>

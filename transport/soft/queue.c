@@ -6,7 +6,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <string.h>
 

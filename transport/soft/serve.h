@@ -9,7 +9,7 @@
  * wire they share. */
 #pragma once
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/core.cuh"
 #include "transport/soft/events.h"
 #include "transport/soft/executor.h"

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "src/base/log.h"
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/words.h"
 
 #include <string.h>

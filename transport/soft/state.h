@@ -4,7 +4,7 @@
  * marked "shared" and accessed with atomics. */
 #pragma once
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/nic.h"
 #include "transport/soft/port.h"
 #include "transport/soft/soft.h"

@@ -10,7 +10,7 @@
 #ifndef SWL_TCP_H
 #define SWL_TCP_H
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 #include "transport/door.h"
 #include "transport/proxy/keys.h"
 #include "transport/proxy/wire.h"

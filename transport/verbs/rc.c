@@ -1,7 +1,7 @@
 /* rc.c: see rc.h. Layer: transport/verbs; no state. */
 #include "transport/verbs/rc.h"
 
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* gpu_cuda_nic.c: what a NIC and the GPU need of each other (src/gpu.h).
+/* nic.c: what a NIC and the GPU need of each other (src/runtime/runtime.h).
  *
  * Layer: device runtime. The driver's entry for a dmabuf is looked up apart from the table of
- * gpu_cuda_driver.h: drivers before 11.7 lack it, and everything else works without. Owns nothing. */
-#include "src/gpu.h"
+ * driver.h: drivers before 11.7 lack it, and everything else works without. Owns nothing. */
+#include "src/runtime/runtime.h"
 
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 
 #include <ctype.h>
 #include <string.h>

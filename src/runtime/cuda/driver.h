@@ -1,9 +1,9 @@
-/* gpu_cuda_driver.h: the CUDA driver functions that the runtime does not offer, found at run time.
+/* driver.h: the CUDA driver functions that the runtime does not offer, found at run time.
  *
- * Layer: private to src/gpu_cuda*.c. libcuda.so is not linked, so that the library loads on a
+ * Layer: private to src/runtime/cuda. libcuda.so is not linked, so that the library loads on a
  * machine without a driver. */
-#ifndef SWL_GPU_CUDA_DRIVER_H
-#define SWL_GPU_CUDA_DRIVER_H
+#ifndef SWL_RUNTIME_DRIVER_H
+#define SWL_RUNTIME_DRIVER_H
 
 #include <cuda.h>
 #include <cuda_runtime.h>

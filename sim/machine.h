@@ -1,4 +1,4 @@
-/* runtime.h: devices, streams and events of the emulated machine, shared by gpu_sim (src/gpu.h),
+/* machine.h: devices, streams and events of the emulated machine, shared by gpu_sim,
  * cuda_* (CUDA runtime subset) and nccl_comm (stand-in NCCL).
  *
  * A stream is a FIFO of items. An engine of the emulator runs them one after the other; it exists
@@ -6,8 +6,8 @@
  * later in virtual time, so that ranks run in any order.
  * Locks here are never held while something parks. Memory: streams and captures are counted
  * references, held by handles, by the engine and by events. */
-#ifndef SWL_SIM_RUNTIME_H
-#define SWL_SIM_RUNTIME_H
+#ifndef SWL_SIM_MACHINE_H
+#define SWL_SIM_MACHINE_H
 
 #include "sim/nccl_place.h"
 #include "sim/simt.h"

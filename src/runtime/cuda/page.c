@@ -1,12 +1,12 @@
-/* gpu_cuda_page.c: pinned host memory that the ranks of a host share (src/gpu.h).
+/* page.c: pinned host memory that the ranks of a host share (src/runtime/runtime.h).
  *
  * Layer: device runtime. A page is an anonymous file (memfd) that each rank maps for itself, also
- * within a process, and registers with CUDA; its descriptor goes the way of gpu_cuda_fd.c. The
+ * within a process, and registers with CUDA; its descriptor goes the way of fd.c. The
  * memory lives until the last mapping is gone, so that nobody can lose it to a peer.
  * Owns nothing: the mapping and the descriptor belong to the caller's struct swl_gpu_page. */
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 
 #include <assert.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct ticket {
 };
 static_assert(sizeof(struct ticket) <= sizeof(struct swl_gpu_share), "a ticket fits into a share");
 
-#define PAGE_IDS (UINT64_C(1) << 63) /* apart from the ids of gpu_cuda_share.c */
+#define PAGE_IDS (UINT64_C(1) << 63) /* apart from the ids of share.c */
 
 static uint64_t last_id;
 

@@ -1,12 +1,12 @@
-/* gpu.h: everything the host code needs from the device runtime and from its threads.
+/* runtime.h: everything the host code needs from the device runtime and from its threads.
  *
- * Layer: below src/, implemented by src/gpu_cuda.c (CUDA) and sim/gpu_sim.cc (emulator). Host code
- * of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state only
+ * Layer: src/runtime, implemented by src/runtime/cuda/ (CUDA) and sim/gpu_sim.cc (emulator). Host
+ * code of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state only
  * through this file, so that the host code of a rank can run on a fiber of the emulator.
  * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in src/base/error.h turns it into a
  * result code and a sentence. No function prints. */
-#ifndef SWL_GPU_H
-#define SWL_GPU_H
+#ifndef SWL_RUNTIME_H
+#define SWL_RUNTIME_H
 
 #include "kernels/launch.h"
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-/* runtime.cc: see runtime.h. */
-#include "sim/runtime.h"
+/* machine.cc: see machine.h. */
+#include "sim/machine.h"
 
 #include <stdlib.h>
 #include <sys/single_threaded.h>

@@ -1,11 +1,11 @@
-/* gpu_cuda_fd.c: hand file descriptors to other processes of this host.
+/* fd.c: hand file descriptors to other processes of this host.
  *
- * Layer: device runtime, private to gpu_cuda_share.c. A process that offers descriptors listens on
+ * Layer: device runtime, private to share.c. A process that offers descriptors listens on
  * an abstract Unix socket named after its process number; a request is the 8-byte id, the answer
  * one byte with the descriptor (SCM_RIGHTS), or nothing. Only processes of the same user are
  * served, and asked. One service thread, alive from the first offer to the last withdrawal.
  * Owns: the table of offers (not the descriptors), the socket and the thread. */
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 
 #include "src/base/thread.h"
 

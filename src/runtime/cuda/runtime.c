@@ -1,12 +1,12 @@
-/* gpu_cuda.c: src/gpu.h on CUDA: devices, plain memory, streams, launches, threads.
+/* runtime.c: runtime.h on CUDA: devices, plain memory, streams, launches, threads.
  *
  * Layer: device runtime, below src/. The CUDA runtime is linked statically, the driver is found at
  * run time: without GPU or driver the library loads and swl_gpu_count reports 0. Memory that peers
- * map is in gpu_cuda_share.c. Owns per-process state only: the key of the thread slot, the driver
+ * map is in share.c. Owns per-process state only: the key of the thread slot, the driver
  * table and the process number. */
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

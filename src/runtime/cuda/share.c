@@ -1,15 +1,15 @@
-/* gpu_cuda_share.c: memory that the ranks of a node map (src/gpu.h), by CUDA virtual memory.
+/* share.c: memory that the ranks of a node map (src/runtime/runtime.h), by CUDA virtual memory.
  *
  * Layer: device runtime. An allocation is one physical handle with a POSIX file descriptor and, where
  * device and driver have them, a fabric handle. Ranks of the same process use the owner's address,
- * access is added for their device; other processes fetch the descriptor (gpu_cuda_fd.c), which
+ * access is added for their device; other processes fetch the descriptor (fd.c), which
  * works on one machine, else take the fabric handle, and map the memory at an address of their own.
  * Imported memory stays valid when its owner dies (protocol.md, failures).
  * Owns: the table of allocations and mappings of this process; an entry lives until its last user
  * has left. */
-#include "src/gpu.h"
+#include "src/runtime/runtime.h"
 
-#include "src/gpu_cuda_driver.h"
+#include "src/runtime/cuda/driver.h"
 
 #include <assert.h>
 #include <pthread.h>
