@@ -43,10 +43,15 @@ uint32_t swl_group_files_left(void)
     return limit.rlim_cur > used ? (uint32_t)swl_min_u64(limit.rlim_cur - used, UINT32_MAX) : 0;
 }
 
-/* Of rank r: one for each rank that its host is connected with, and over TCP one for each link; the poll of
- * the former and the listener of the latter. */
-static uint64_t sockets_of(const struct ncclEpGroup *g, const struct swl_select_fact *networks,
-                           uint32_t r)
+/* Descriptors for sockets, while the hosts meet and afterwards. */
+struct sockets {
+    uint64_t meeting, later;
+};
+
+/* Those of rank r are added. One for each rank that its host is connected with, and the poll of them; two
+ * listeners until all have come. Later, over TCP, one for each link and one listener. */
+static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fact *networks,
+                        uint32_t r, struct sockets *sum)
 {
     const struct swl_topology *t = &g->topology;
     const uint32_t node = t->rank_node[r];
@@ -62,14 +67,16 @@ static uint64_t sockets_of(const struct ncclEpGroup *g, const struct swl_select_
             swl_select_link(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
             links += (uint64_t)(out + in) * g->plan.shape.nrings;
     }
-    return (g->peers.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
+    sum->meeting += g->peers.oob ? peers + 1 + 2 : 0;
+    sum->later += (g->peers.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
 }
 
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *g, const struct swl_rank_facts *facts,
                                    const struct swl_select_fact *networks)
 {
     for (uint32_t first = 0; first < g->info.nranks; first++) {
-        uint64_t need = 0, left = facts[first].files_left;
+        struct sockets sum = {0, 0};
+        uint64_t need, left = facts[first].files_left;
         bool counted = false;
 
         for (uint32_t r = 0; r < first && !counted; r++)
@@ -77,9 +84,11 @@ ncclResult_t swl_group_check_files(const struct ncclEpGroup *g, const struct swl
         for (uint32_t r = first; !counted && r < g->info.nranks; r++) {
             if (facts[r].process != facts[first].process)
                 continue;
-            need += sockets_of(g, networks, r);
-            left = swl_min_u64(left, facts[r].files_left);
+            add_sockets(g, networks, r, &sum);
+            /* most by who looked first: the listeners of the others were there already when the rest did */
+            left = swl_max_u64(left, facts[r].files_left);
         }
+        need = swl_max_u64(sum.meeting, sum.later); /* all ranks have met before the first link */
         if (need > left)
             return swl_fail(ncclSystemError,
                             "the process of rank %" PRIu32 " needs %" PRIu64

@@ -22,17 +22,18 @@ bool can_leave_the_network()
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-/* A process with so many descriptors to spare creates a group over TCP. */
-void create_with(rlim_t soft, rlim_t hard)
+/* A process with so many descriptors to spare creates a group. */
+void create_with(rlim_t soft, rlim_t hard, const std::vector<int> &nodes = {1, 1, 2},
+                 const char *words = "peer,tcp")
 {
     const rlim_t used = (rlim_t)held_descriptors() - 3; // without ".", ".." and the folder's own
     const struct rlimit limit = {used + soft, used + hard};
-    const Variable transports("SWIMLANE_TRANSPORT", "peer,tcp");
+    const Variable transports("SWIMLANE_TRANSPORT", words);
     const Variable setup("SWIMLANE_SETUP_TIMEOUT_MS", "20000"); // a hang ends
     std::atomic<int> made{0}, refused{0};
 
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    on_ranks({1, 1, 2}, [&](swl_rank *rank) {
+    on_ranks(nodes, [&](swl_rank *rank) {
         const ncclEpGroupConfig_t config = small_config();
         ncclEpGroup_t group = nullptr;
 
@@ -46,7 +47,7 @@ void create_with(rlim_t soft, rlim_t hard)
         }
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
     });
-    EXPECT_TRUE(made == 0 || refused == 0) << made << " of 4 ranks have a group";
+    EXPECT_TRUE(made == 0 || refused == 0) << made << " ranks have a group";
     _exit(testing::Test::HasFailure() ? 2 : made ? 0 : 1);
 }
 
@@ -64,6 +65,19 @@ TEST(FieldDeathTest, F95_TheNeedIsToldOnEveryRank)
     for (rlim_t hard = slow_build ? 20 : 0; hard < 60; hard++)
         EXPECT_EXIT(create_with(0, hard), alike, "") << hard;
     EXPECT_EXIT(create_with(10, 20), testing::ExitedWithCode(1), "the process of rank 0 needs");
+}
+
+/* While the hosts meet, each rank has two listeners beside its connections; over TCP there are more later. */
+TEST(FieldDeathTest, F95_TheListenersOfTheMeetingAreCounted)
+{
+    const auto alike = [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) < 2; };
+
+    for (rlim_t hard = 6; hard < 25; hard++) // fewer do not let a rank find out where it is
+        for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {3}, {2, 1}})
+            EXPECT_EXIT(create_with(0, hard, nodes, "peer,soft"), alike, "") << hard;
+    EXPECT_EXIT(create_with(0, 7, {2}, "peer,soft"), testing::ExitedWithCode(1),
+                "needs 8 descriptors for the sockets of the group, and may open 7 more");
+    EXPECT_EXIT(create_with(0, 8, {2}, "peer,soft"), testing::ExitedWithCode(0), "");
 }
 
 /* The ranks of several processes meet on the loopback interface. */
