@@ -244,6 +244,21 @@ static void *run(void *arg)
     return NULL;
 }
 
+#ifdef EXCHANGE_STANDIN
+/* In front of what is there: the stand-in serves the calls of NCCL, the rest is the user's. */
+static void preload_standin(void)
+{
+    const char *before = getenv("LD_PRELOAD");
+    const size_t bytes = sizeof(EXCHANGE_STANDIN) + 1 + (before ? strlen(before) : 0);
+    char *all = malloc(bytes);
+
+    check(all != NULL, "malloc", "no memory");
+    snprintf(all, bytes, "%s%s%s", EXCHANGE_STANDIN, before ? ":" : "", before ? before : "");
+    setenv("LD_PRELOAD", all, 1);
+    free(all);
+}
+#endif
+
 /* GPUs for the ranks; does not return where they have to share and the stand-in is not there yet. */
 static int find_gpus(int nranks, char **argv)
 {
@@ -257,7 +272,7 @@ static int find_gpus(int nranks, char **argv)
                ngpus > 1 ? "s" : "");
         fflush(NULL);
         setenv("EXCHANGE_SHARED", "1", 1);
-        setenv("LD_PRELOAD", EXCHANGE_STANDIN, 1);
+        preload_standin();
         /* CUDA reads them at its first use: a queue for each rank's stream, and no code to be loaded
          * while kernels wait for each other */
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
