@@ -2,7 +2,7 @@
  *
  * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of
  * one rank, bench_data.c owns its buffers and expectations, bench_routing.c looks at recorded routing,
- * bench_verify.c compares, bench_traffic.c counts what moved, bench_report.c prints. */
+ * bench_quiet.c looks at the environment, bench_verify.c compares, bench_traffic.c counts what moved, bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
 
@@ -76,6 +76,7 @@ struct bench_options {
     int launched_rank, launched_local, launched_nlocal;
     bool own_gpus;                     /* the launcher shows each rank one GPU, all different */
     struct swl_link_figures node_link; /* measured, or zero */
+    struct swl_why wrong;              /* with a value: the cause, where the help does not say it */
 };
 
 enum bench_parsed {
@@ -85,6 +86,10 @@ enum bench_parsed {
 };
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv);
 void bench_options_free(struct bench_options *o);
+
+/* Leave the library's log to its errors, unless a variable of it is set. Malformed values of other variables
+ * that it follows, NCCL's and CUDA's, are remarked here. */
+void bench_quiet_library(const struct bench_options *o);
 
 /* Take a link model; false, and nothing changed, for a text that the library would not take. */
 bool bench_link_take(struct bench_options *o, const char *text);

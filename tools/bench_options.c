@@ -251,18 +251,18 @@ static bool take_routing(struct bench_options *o, const char *text, size_t offse
     if (i == nshapes) {
         const char *error = swl_npy_read(text, &o->routing.file);
 
-        if (error)
-            fprintf(stderr, "swimlane-bench: cannot read routing file %s: %s\n", text, error);
         o->routing.kind = SWL_ROUTING_FILE;
-        return !error;
+        return !error || swl_why_set(&o->wrong, "it names no shape, and no file of ids: %s", error);
     }
     o->routing.kind = shapes[i].kind;
     o->routing.skew = shapes[i].usual;
     if (*rest == '\0')
         return true;
     o->routing.skew = strtod(rest + 1, &end);
-    return end != rest + 1 && !*end && o->routing.skew >= shapes[i].least &&
-           o->routing.skew <= shapes[i].most;
+    return (end != rest + 1 && !*end && o->routing.skew >= shapes[i].least &&
+            o->routing.skew <= shapes[i].most) ||
+           swl_why_set(&o->wrong, "%s:%.0f to %s:%.0f are possible", shapes[i].name,
+                       shapes[i].least, shapes[i].name, shapes[i].most);
 }
 
 /* What the library takes as SWIMLANE_SOFT_LINK. */
@@ -401,7 +401,7 @@ static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char
             return complain(row->value ? "value missing after" : "no value allowed in", argument);
         if (!row->parse(o, value, row->offset)) {
             fprintf(stderr, "swimlane-bench: wrong value '%s' of --%s: %s\n", value, row->name,
-                    row->help);
+                    o->wrong.text[0] ? o->wrong.text : row->help);
             return BENCH_WRONG;
         }
     }

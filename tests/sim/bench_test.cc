@@ -110,6 +110,25 @@ TEST(Bench, WrongValuesAreNamed)
     }
 }
 
+// One sentence, with the cause: what a shape may be is no news for who named a file.
+TEST(Bench, AWrongRoutingIsOneSentenceWithTheCause)
+{
+    const struct {
+        const char *value, *cause;
+    } bad[] = {{"no-such-file.npy", "No such file"}, {"/", "'/'"},
+               {"zipf:", "zipf:0 to zipf:8"},        {"zipf:9", "zipf:0 to zipf:8"},
+               {"hot:2", "hot:0 to hot:1"},          {"uniform:1", "No such file"}};
+
+    for (const auto &b : bad) {
+        const std::string log = failed_run("", std::string("--routing ") + b.value);
+
+        EXPECT_NE(log.find(b.cause), std::string::npos) << log;
+        EXPECT_NE(log.find("--routing"), std::string::npos) << log;
+        EXPECT_EQ(log.find('\n'), log.size() - 1) << log;
+        EXPECT_EQ(log.find("uniform (default)"), std::string::npos) << log;
+    }
+}
+
 // A link model that the library ignores is none in the report either.
 TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
 {
