@@ -8,6 +8,7 @@
 #include "transport/select.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -46,6 +47,9 @@ void info_gpus(struct info_out *out);
 int info_count_gpus(void);
 /* info_nics.c */
 void info_nics(struct info_out *out, const struct info_options *o);
+/* info_pkey.c: as swl_pkey_take; *port has name and number. */
+struct swl_port;
+bool info_pkey(const struct info_options *o, struct swl_port *port, char *why, size_t why_bytes);
 /* info_choice.c */
 void info_transports(struct info_out *out, const struct info_options *o);
 /* info_env.c */

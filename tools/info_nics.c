@@ -113,9 +113,10 @@ static int choose_gid(const struct gid *gids, uint32_t n, bool ethernet, int32_t
 struct verdict {
     bool usable, wanted, ethernet, iwarp;
     uint32_t port;
-    int gid_index; /* -1: none */
+    int gid_index;             /* -1: none */
+    uint16_t pkey, pkey_index; /* both 0: it has no table of partition keys */
     char node[SWL_SITE_NAME];
-    char why[160]; /* not usable: half a sentence */
+    char why[256]; /* not usable: half a sentence */
 };
 
 static bool no(struct verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -162,6 +163,19 @@ static bool node_opens(const char *root, struct verdict *v, const char *nic)
     return access(full, R_OK | W_OK) == 0 || no(v, "%s may not be opened by this user", path);
 }
 
+static bool take_pkey(const struct info_options *o, struct verdict *v, const char *nic)
+{
+    struct swl_port port = {.number = (uint8_t)v->port};
+    char why[sizeof(v->why)];
+
+    snprintf(port.name, sizeof(port.name), "%s", nic);
+    if (!info_pkey(o, &port, why, sizeof(why)))
+        return no(v, "%s", why);
+    v->pkey = port.pkey;
+    v->pkey_index = port.pkey_index;
+    return true;
+}
+
 static bool port_serves(const struct info_options *o, struct verdict *v, const char *nic,
                         uint32_t number)
 {
@@ -178,6 +192,8 @@ static bool port_serves(const struct info_options *o, struct verdict *v, const c
         port_line(o->root, port, "link_layer", text, sizeof(text)) && strcmp(text, "Ethernet") == 0;
     if (v->iwarp)
         return true;
+    if (!take_pkey(o, v, nic))
+        return false;
     v->gid_index =
         choose_gid(gids, read_gids(o->root, port, gids), v->ethernet, o->options->ib_gid_index);
     if (v->gid_index >= 0)
@@ -284,6 +300,9 @@ static void say_path(struct info_out *out, const struct info_options *o, const s
     info_integer(out, "port", v->port);
     if (v->gid_index >= 0)
         info_integer(out, "gid_index", v->gid_index);
+    if (v->pkey)
+        info_text(out, "partition_key", "0x%04x (place %u)%s", v->pkey, v->pkey_index,
+                  v->pkey & 0x8000 ? "" : ", a limited member");
     if (swl_mlx5_tuning(&tuning, &ib, v->ethernet, &note, &why)) {
         info_integer(out, "service_level", tuning.sl);
         info_integer(out, "traffic_class", tuning.tclass);

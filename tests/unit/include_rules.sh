@@ -15,7 +15,7 @@ sim            ^(src/runtime/runtime\.h$|src/base/|kernels/|transport/|sim/|devi
 examples       ^$
 plugin         ^(plugin/|nccl_ep|swimlane)
 tools/support  ^(tools/support/|src/runtime/runtime\.h$|src/base/)
-tools          ^(tools/|src/runtime/runtime\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port)\.h$|transport/mlx5/path\.h$)
+tools          ^(tools/|src/runtime/runtime\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port|pkey)\.h$|transport/mlx5/path\.h$)
 '
 # The one file of each folder that exists for the emulator only.
 emulator_files='transport/soft/engine.cc tools/support/ranks_sim.c'

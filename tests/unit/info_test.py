@@ -272,6 +272,24 @@ class Info(unittest.TestCase):
             nic = info("--root", root, SWIMLANE_IB_SL="9")["nics"][0]
             self.assertIn("SWIMLANE_IB_SL is above 7", nic["path"]["refused"])
 
+    def test_path_names_the_partition_key(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 1)
+            keys = "/sys/class/infiniband/mlx5_0/ports/1/pkeys/"
+            for place, key in enumerate(("0x7fff", "0x0000", "0xffff")):
+                write(root, keys + str(place), key)
+            words = ("--root", root)
+            self.assertEqual(info(*words)["nics"][0]["path"]["partition_key"], "0xffff (place 2)")
+            nic = info(*words, NCCL_IB_PKEY="0")["nics"][0]
+            self.assertEqual(nic["path"]["partition_key"], "0x7fff (place 0), a limited member")
+            nic = info(*words, SWIMLANE_IB_PKEY="1")["nics"][0]
+            self.assertFalse(nic["usable"])
+            self.assertIn("no valid partition key at SWIMLANE_IB_PKEY", nic["why_not"])
+            self.assertIn("are valid: 0 (0x7fff), 2 (0xffff)", nic["why_not"])
+            for place in range(3):
+                write(root, keys + str(place), "0x0000")
+            self.assertIn("no valid partition key", info(*words)["nics"][0]["why_not"])
+
     def test_f110_presets_of_nccl_and_their_origin(self):
         with tempfile.TemporaryDirectory() as root:
             write(root, "/etc/nccl.conf", "# image\nNCCL_IB_SL=5\nNCCL_IB_DISABLE=0\nother=1")
