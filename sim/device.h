@@ -1,11 +1,11 @@
-/* device.h (emulator): the primitives of kernels/README.md on fibers. Layer: kernels' view of sim;
- * owns no memory. Each primitive is a seeded scheduling point, then a C++ atomic that TSan sees, then
+/* device.h (emulator): the primitives of kernels/device/README.md on fibers. Layer: kernels'
+ * view of sim; owns no memory. Each primitive is a seeded scheduling point, then a C++ atomic that TSan sees, then
  * a note to the core, which parks, checks scopes and reports. */
 #pragma once
 
 #include <stdint.h>
 
-#include "kernels/device_common.h"
+#include "kernels/device/types.h"
 #include "sim/simt_device.h"
 
 #define SWL_DEV    static inline
@@ -486,7 +486,7 @@ SWL_DEV int count_bits(uint64_t v)
     return __builtin_popcountll(v);
 }
 
-/* Description `prefix`_desc of a kernel for the device runtime (kernels/kernels.h). */
+/* Description `prefix`_desc of a kernel for the device runtime (kernels/common/kernels.h). */
 #define SWL_KERNEL_DESC(prefix, kernel, type)                                                      \
     static void kernel##_call(const void *args)                                                    \
     {                                                                                              \

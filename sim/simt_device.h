@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "kernels/device_common.h"
+#include "kernels/device/types.h"
 
 enum simt_op {
     SIMT_OP_NONE,

@@ -1,7 +1,7 @@
 /* alarm.c: the alarm page of a node as one rank sees it. Layer: src/; memory: alarm.h. */
 #include "src/alarm.h"
 
-#include "kernels/fault.h"
+#include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 
@@ -58,7 +58,7 @@ void swl_alarm_hear(struct swl_alarm *alarm, uint64_t word)
 
 uint64_t swl_alarm_own(const struct swl_alarm *alarm)
 {
-    /* pairs with the release of tell_everybody in kernels/call.cuh: of a failure of this rank's own the
+    /* pairs with the release of tell_everybody in call.cuh: of a failure of this rank's own the
      * record is complete */
     return alarm->own ? __atomic_load_n(alarm->own, __ATOMIC_ACQUIRE) : 0;
 }
@@ -68,7 +68,7 @@ static void listen(struct swl_alarm *alarm)
     const uint64_t *words = alarm->page.ptr;
 
     for (uint32_t i = 0; i < alarm->nwords; i++)
-        /* pairs with the release of tell_everybody in kernels/call.cuh; nothing else is read */
+        /* pairs with the release of tell_everybody in call.cuh; nothing else is read */
         swl_alarm_hear(alarm, __atomic_load_n(&words[i], __ATOMIC_ACQUIRE));
 }
 

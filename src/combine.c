@@ -1,7 +1,7 @@
 /* combine.c: enqueue a combine. Layer: src/, implements internal.h; owns nothing. */
 #include "src/group.h"
 
-#include "kernels/kernels.h"
+#include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/util.h"
 

@@ -1,7 +1,7 @@
 /* dispatch.c: enqueue a dispatch. Layer: src/, implements internal.h; owns nothing. */
 #include "src/group.h"
 
-#include "kernels/kernels.h"
+#include "kernels/common/kernels.h"
 #include "src/base/util.h"
 
 ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch_call *call)

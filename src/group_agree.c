@@ -4,7 +4,7 @@
  * same facts and has made the same topology and plan, or has refused with the same code. */
 #include "src/group.h"
 
-#include "kernels/kernels.h"
+#include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"

@@ -5,7 +5,7 @@
  * swl_group_release, which takes a group in any state. */
 #include "src/group.h"
 
-#include "kernels/kernels.h"
+#include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"

@@ -6,7 +6,7 @@
  * owner's update comes after everything that the last owner enqueued. */
 #include "src/group.h"
 
-#include "kernels/kernels.h"
+#include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/util.h"
 

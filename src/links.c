@@ -4,11 +4,11 @@
  * Layer: src/, implements part of group.h. The protocol of a repair is src/mend.h; here is what it does to
  * the queue pairs and to the positions of the rings. A queue pair in error has lost adds that this rank
  * counts as made. With both ends reset nothing is under way, so that the words at the peer are what has
- * come of them; this rank counts on from there, and the recovery of the next kernel (kernels/resync.cuh)
+ * come of them; this rank counts on from there, and the recovery of the next kernel (resync.cuh)
  * finds both ends agreed. */
 #include "src/group.h"
 
-#include "kernels/fault.h"
+#include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"

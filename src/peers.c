@@ -1,7 +1,7 @@
 /* peers.c: news between the hosts of a group. Layer: src/; memory: peers.h. */
 #include "src/peers.h"
 
-#include "kernels/fault.h"
+#include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"

@@ -1,7 +1,7 @@
 /* plan.c: channels, rings, roles and shared memory of a group. Layer: src/; owns no memory. */
 #include "src/plan.h"
 
-#include "kernels/block.h"
+#include "kernels/common/block.h"
 #include "src/base/error.h"
 #include "src/base/util.h"
 

@@ -5,7 +5,7 @@
 #ifndef SWL_PLAN_H
 #define SWL_PLAN_H
 
-#include "kernels/args.h"
+#include "kernels/common/args.h"
 #include "src/base/options.h"
 #include "src/topology.h"
 

@@ -5,7 +5,7 @@
 #ifndef SWL_TABLES_H
 #define SWL_TABLES_H
 
-#include "kernels/args.h"
+#include "kernels/common/args.h"
 #include "src/device_memory.h"
 #include "src/plan.h"
 #include "src/runtime/runtime.h"

@@ -5,7 +5,7 @@
 #ifndef SWL_WINDOW_H
 #define SWL_WINDOW_H
 
-#include "kernels/layout.h"
+#include "kernels/common/layout.h"
 #include "src/runtime/runtime.h"
 #include "src/topology.h"
 

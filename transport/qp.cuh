@@ -16,7 +16,7 @@
 #pragma once
 
 #include "device.h"
-#include "kernels/wait.cuh"
+#include "kernels/device/wait.cuh"
 #include "transport/qp_view.h"
 #include "transport/wqe.h"
 

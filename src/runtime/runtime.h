@@ -8,7 +8,7 @@
 #ifndef SWL_RUNTIME_H
 #define SWL_RUNTIME_H
 
-#include "kernels/launch.h"
+#include "kernels/device/launch.h"
 #include <cuda_runtime.h>
 #include <stdbool.h>
 #include <stddef.h>

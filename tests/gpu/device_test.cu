@@ -1,4 +1,4 @@
-/* device_test.cu: the primitives of kernels/cuda/device.h, alone on one GPU. Every loop that waits
+/* device_test.cu: the primitives of device/cuda/device.h, alone on one GPU. Every loop that waits
  * for another lane ends by the clock, so that a broken primitive fails and does not hang. */
 #include "device.h"
 

@@ -47,9 +47,9 @@ if(SWL_PLACE STREQUAL cuda)
     target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
 
     swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
-    target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
     swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
-    target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
     swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
     swl_test(gpu_cuda_share_test SOURCES gpu_cuda_share_test.cc
                                          ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c
@@ -60,7 +60,7 @@ if(SWL_PLACE STREQUAL cuda)
                                  $<FILTER:$<TARGET_OBJECTS:swl_transport>,EXCLUDE,rdma>
                                  $<TARGET_OBJECTS:swl_base>)
     target_link_libraries(gpu_nic_bench PRIVATE swl_gpu_cuda_objects)
-    target_include_directories(gpu_nic_bench BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+    target_include_directories(gpu_nic_bench BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
     add_test(NAME gpu_nic_bench COMMAND gpu_nic_bench --quick)
     set_tests_properties(gpu_nic_bench PROPERTIES TIMEOUT 120 LABELS gpu)
     swl_one_at_a_time(gpu_nic_bench)

@@ -1,4 +1,4 @@
-/* ring.pml: positions, windows and hold-back of chunks, as in kernels/ring.cuh; included by the models.
+/* ring.pml: positions, windows and hold-back of chunks, as in kernels/common/ring.cuh; included by the models.
  *
  * Positions count from 0 at the begin of the call. Nothing but the ring's end depends on where in its ring a
  * call begins: `begin`. A window is a mask of RING bits instead of 64: positions of one end that are finished

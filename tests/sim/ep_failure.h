@@ -25,7 +25,7 @@ inline bool through_sockets()
 inline const uint64_t failure_limit_ns = on_gpus             ? 150000000
                                          : through_sockets() ? 2000000000
                                                              : 50000000;
-// No wait lasts longer: three tiers of a sixteenth (kernels/wait.cuh), and some work before; on GPUs a
+// No wait lasts longer: three tiers of a sixteenth (wait.cuh), and some work before; on GPUs a
 // launch or a thread of the host may be late too.
 inline const uint64_t failure_most_ns =
     failure_limit_ns + failure_limit_ns / 16 * 3 + (on_gpus ? 100000000 : 5000000);

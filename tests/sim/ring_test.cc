@@ -1,5 +1,5 @@
 // ring_test.cc: windows of finished slots, and when their coordinator posts them.
-#include "kernels/ring.cuh"
+#include "kernels/common/ring.cuh"
 
 #include <algorithm>
 #include <gtest/gtest.h>

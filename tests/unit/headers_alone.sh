@@ -117,7 +117,7 @@ fi
 
 # Shared headers, as C and as C++, and as CUDA.
 ours='-Wall -Wextra -Werror -I. -Iinclude -Isim -Isim/include'
-shared=$(ls kernels/{layout,args,block,fault,launch}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h 2>/dev/null)
+shared=$(ls kernels/{device/{fault,launch},common/{layout,args,block}}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h 2>/dev/null)
 for header in $shared; do
     compile "$header" "$(source_of "$header" c)" gcc -std=c11 $ours
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours
@@ -125,7 +125,7 @@ done
 if [ -n "$nvcc" ] && [ -n "$cuda_include" ]; then
     for header in $shared; do
         compile "$header" "$(source_of "$header" cu)" "$nvcc" -std=c++17 -arch=sm_90 -I. -Iinclude \
-            -Ikernels/cuda
+            -Ikernels/device/cuda
     done
     compile client.cu "$(cp "$work/client.cc" "$work/client.cu" && echo "$work/client.cu")" \
         "$nvcc" -std=c++17 -arch=sm_90 -rdc=true -Werror all-warnings -Iinclude "-I$cuda_include"
@@ -134,7 +134,7 @@ else
 fi
 
 # The others: host headers as C and C++ (those of the emulator as C++), device headers as C++.
-for header in src/*.h src/base/*.h src/runtime/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/kernels.h; do
+for header in src/*.h src/base/*.h src/runtime/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/common/kernels.h; do
     case $header in
     src/base/options_table.h | src/runtime/cuda/driver.h) continue ;; # a table; needs CUDA's own headers
     transport/soft/events.h | transport/soft/serve.h | transport/soft/staging.h | \
@@ -144,7 +144,7 @@ for header in src/*.h src/base/*.h src/runtime/*.h transport/*.h transport/{mlx5
     esac
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours
 done
-for header in kernels/*.cuh transport/*.cuh transport/soft/*.cuh sim/device.h sim/simt.h; do
+for header in kernels/*/*.cuh transport/*.cuh transport/soft/*.cuh sim/device.h sim/simt.h; do
     [ -f "$header" ] || continue
     # A role alone is not called.
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours -Wno-unused-function

@@ -8,9 +8,9 @@ cd "$(dirname "$0")/../.." || exit 1
 rules='
 include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
 src/base       ^(src/base/|src/runtime/runtime\.h$)
-src            ^(src/|kernels/(layout|args|block|fault|kernels|launch)\.h$|transport/(nic|oob|rdma|select)\.h$)
+src            ^(src/|kernels/(device/fault|device/launch|common/(layout|args|block|kernels))\.h$|transport/(nic|oob|rdma|select)\.h$)
 kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
-transport      ^(src/base/|src/runtime/runtime\.h$|device\.h$|kernels/(layout|fault|launch)\.h$|kernels/wait\.cuh$|transport/)
+transport      ^(src/base/|src/runtime/runtime\.h$|device\.h$|kernels/common/layout\.h$|kernels/device/(fault|launch)\.h$|kernels/device/wait\.cuh$|transport/)
 sim            ^(src/runtime/runtime\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
 examples       ^$
 plugin         ^(plugin/|nccl_ep|swimlane)
@@ -41,10 +41,10 @@ done <<<"$rules"
 while read -r line; do
     echo "include_rules: preprocessor conditional in $line" >&2
     failures=$((failures + 1))
-done < <(grep -nE '^ *# *(if|ifdef|ifndef|elif)\b' kernels/*.cu kernels/*.cuh transport/*.cuh 2>/dev/null)
+done < <(grep -nE '^ *# *(if|ifdef|ifndef|elif)\b' kernels/*/*.cu kernels/*/*.cuh transport/*.cuh 2>/dev/null)
 
 # Shared headers (C and CUDA) include standard headers and each other only.
-for header in kernels/{layout,args,block,fault,launch}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
+for header in kernels/{device/{fault,launch},common/{layout,args,block}}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
     [ -f "$header" ] || continue
     while read -r name; do
         case $name in

@@ -1,5 +1,5 @@
 // plan_test.cc: channels, rings, roles and shared memory of a group.
-#include "kernels/block.h"
+#include "kernels/common/block.h"
 #include "src/base/error.h"
 #include "src/plan.h"
 

@@ -1,6 +1,6 @@
 /* blocks.cuh: executor of a rank's software NIC on blocks of the calling kernel.
  *
- * Layer: transport/soft, above core.cuh; kernels/nic.cuh calls it. Owns nothing: a queue pair's state
+ * Layer: transport/soft, above core.cuh; nic.cuh calls it. Owns nothing: a queue pair's state
  * lies in device memory and goes on in the next kernel. A block has one to four teams of warps; team
  * t of n serves queue pairs t, t + n … alone. Its first warp leads: it looks at doorbells, fetches and
  * checks up to 32 entries at once, one a lane, and posts the WRITEs on the board; all warps of the team

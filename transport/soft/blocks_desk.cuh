@@ -8,7 +8,7 @@
 #pragma once
 
 #include "device.h"
-#include "kernels/wait.cuh"
+#include "kernels/device/wait.cuh"
 #include "transport/soft/blocks_move.cuh"
 
 #define SOFT_FN SWL_DEV

@@ -4,7 +4,7 @@
  * Layer: transport/soft; pure, no memory. docs/testing.md has the grammar. */
 #pragma once
 
-#include "kernels/layout.h"
+#include "kernels/common/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

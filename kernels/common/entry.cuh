@@ -1,0 +1,149 @@
+/* entry.cuh: "my tensors are open for this call", between the ranks of a node. Layer: kernels.
+ *
+ * No rank stores into, or loads from, a peer's user memory before the peer's entry word of this call,
+ * and none runs more than one call ahead of a local peer, since it waits for the words of all of
+ * them. Two slots by parity of the call: a rank may post n + 1 before a peer has looked at n, but not
+ * n + 2, for which it needs the peer's n + 1. */
+#pragma once
+
+#include "kernels/common/args.h"
+#include "kernels/common/net.cuh"
+#include "kernels/common/ring.cuh"
+#include "kernels/device/wait.cuh"
+
+/* One warp of the kernel. Earlier kernels of the stream have ended, so the word also says that the
+ * user no longer reads or writes the tensor. */
+SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry *e, uint64_t gen,
+                        uint64_t call)
+{
+    const uint64_t mine = 2ull * g->shape.local + (call & 1);
+    const struct vec16 low = {{e->op, e->direct, e->memory, e->rows}};
+    const struct vec16 high = {{(uint32_t)e->offset, (uint32_t)(e->offset >> 32), e->row_bytes,
+                                e->dtype | (uint32_t)e->topk << 16}};
+
+    for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32) {
+        struct vec16 *to = (struct vec16 *)(g->peer_window[i] + g->at.entry_record +
+                                            mine * sizeof(struct swl_entry));
+
+        store_data(to, low);
+        store_data(to + 1, high);
+    }
+    order_before_publish(SWL_SCOPE_SYS); /* one fence; pairs with the acquire in await_entry */
+    for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
+        post_to_peer(peer_word(g, i, g->at.entry, mine), gen_word(gen, call));
+}
+
+SWL_DEV const struct swl_entry *entry_of(const struct swl_device_group *g, uint32_t local,
+                                         uint64_t call)
+{
+    return (const struct swl_entry *)(g->window + g->at.entry_record) + 2 * local + (call & 1);
+}
+
+SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const uint64_t *word = own_word(g, g->at.entry, 2 * local + (w->call & 1));
+    const uint64_t want = gen_word(w->gen, w->call);
+
+    at.kind = SWL_FAULT_ENTRY;
+    at.peer = g->local_rank[local];
+    for (;;) {
+        const uint64_t seen = read_from_peer(word);
+
+        if (seen == want) {
+            const struct swl_entry *e = entry_of(g, local, w->call);
+
+            if (e->op == w->op)
+                return true;
+            at.kind = SWL_FAULT_WRONG_CALL;
+            watch_fault(w, at, w->op, e->op, SWL_ASYNC_TIMEOUT);
+            return false;
+        }
+        if (!wait_again(w, at, want, seen, SWL_PAUSE("entry of rank", at.peer, w->call)))
+            return false;
+    }
+}
+
+/* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does not
+ * say where it is, and a list does not say how much of a slot it takes. */
+SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const struct swl_entry *own = entry_of(g, g->shape.local, w->call);
+    const struct swl_entry *e = entry_of(g, local, w->call);
+    uint32_t want = own->row_bytes, seen = e->row_bytes;
+
+    at.kind = SWL_FAULT_WRONG_ROWS;
+    at.peer = g->local_rank[local];
+    if (want == seen) {
+        at.kind = SWL_FAULT_WRONG_TYPE;
+        want = own->dtype;
+        seen = e->dtype;
+    }
+    if (want == seen) {
+        at.kind = SWL_FAULT_WRONG_TOPK;
+        want = own->topk;
+        seen = e->topk;
+    }
+    if (want == seen)
+        return true;
+    watch_fault(w, at, want, seen, SWL_ASYNC_TIMEOUT);
+    return false;
+}
+
+/* One lane: a count from rank at.peer of another node carries the tag of a call like this rank's own. */
+SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, const struct swl_watch *w,
+                       struct wait_at at)
+{
+    const uint32_t want = swl_call_tag(own), seen = tagged & ~SWL_TAG_COUNT;
+
+    if (want == seen)
+        return true;
+    if (want >> 17 != seen >> 17) {
+        at.kind = SWL_FAULT_WRONG_ROWS;
+        watch_fault(w, at, own->row_bytes, (uint64_t)(seen >> 17) * 16, SWL_ASYNC_TIMEOUT);
+    } else if (want >> 13 != seen >> 13) {
+        at.kind = SWL_FAULT_WRONG_TYPE;
+        watch_fault(w, at, own->dtype, seen >> 13 & 15, SWL_ASYNC_TIMEOUT);
+    } else {
+        at.kind = SWL_FAULT_WRONG_TOPK;
+        watch_fault(w, at, own->topk, (seen >> 7 & 63) + 1, SWL_ASYNC_TIMEOUT);
+    }
+    return false;
+}
+
+/* All lanes: the count in a header {call, tagged count} that rank at.peer of another node wrote, or -1 for
+ * one that does not belong to this call. */
+SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t seen, uint32_t tagged,
+                         const struct swl_watch *w, struct wait_at at)
+{
+    const uint32_t n = tagged & SWL_TAG_COUNT;
+    bool ok = true;
+
+    at.kind = SWL_FAULT_WRONG_CALL;
+    if (lane_id() == 0) {
+        if (seen != call)
+            watch_fault(w, at, call, seen, SWL_ASYNC_TIMEOUT);
+        ok = seen == call && check_tag(own, tagged, w, at);
+        if (ok && n > own->topk) {
+            watch_fault(w, at, own->topk, n, SWL_ASYNC_TIMEOUT);
+            ok = false;
+        }
+    }
+    return warp_all(ok) ? (int)n : -1;
+}
+
+/* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
+SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
+                           struct wait_at at)
+{
+    bool ok = true;
+
+    for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
+        ok = await_entry(g, i, w, at);
+    ok = warp_all(ok);
+    warp_sync(); /* what one lane acquired is every lane's, this rank's own record included */
+    for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
+        ok = check_entry(g, i, w, at);
+    return warp_all(ok);
+}

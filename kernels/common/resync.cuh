@@ -1,0 +1,208 @@
+/* resync.cuh: bring the rings back in step after a given-up call, without zeroing. Layer: kernels.
+ *
+ * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Three marks travel on
+ * each link, each an add that brings the peer's mark word up to a value of the new generation; adds
+ * execute in order, so a mark that arrived means that all older data and counts have landed:
+ *   source  -> gateway  2 * gen      "nothing of the old generation follows"
+ *   gateway -> source   2 * gen      "the same; and I have taken all of yours as consumed"
+ *   source  -> gateway  2 * gen + 1  "and I all of yours"
+ * Neither side sends anything new before the other has said that it counts anew: it would be taken
+ * for old. Taking means: the consumer of a ring moves its position to the tail and returns the missing
+ * credit, so that both ends agree. Marks of an attempt that failed show an older generation. Words
+ * between ranks of a node need no exchange: they carry the new generation. Model: tests/model/recovery.pml. */
+#pragma once
+
+#include "kernels/common/net.cuh"
+#include "kernels/common/ring.cuh"
+#include "kernels/device/wait.cuh"
+
+#define SWL_RESYNC_FAILED (1ull << 63)
+
+SWL_DEV struct wait_at resync_at(uint32_t peer)
+{
+    const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, 0, peer};
+
+    return at;
+}
+
+/* The newest generation that anybody gave up, as far as this rank knows, but at least `least`: kernels
+ * are told by poison, the host by alarms, and each may know more than the other. */
+SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_watch *w,
+                                 uint64_t least)
+{
+    const uint64_t poison = swl_poison_gen(read_from_peer(w->poison));
+    const uint64_t newest = poison > s->heard ? poison : s->heard;
+
+    return newest > least ? newest : least;
+}
+
+/* The lane that owns the queue pair `qp` to that rank. */
+SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp *qp,
+                             const struct swl_watch *w, struct wait_at at)
+{
+    for (;;) {
+        const uint64_t seen = read_from_nic(word);
+
+        if (seen >= want)
+            return true;
+        if (!qp_poll(qp, w, at) ||
+            !wait_again(w, at, want, seen, SWL_PAUSE("recovery: count from rank", at.peer, 0)))
+            return false;
+    }
+}
+
+/* Bring the mark of out link x (in link y) at the peer up to `value`, after all that was posted. */
+SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint64_t value,
+                             const struct swl_watch *w)
+{
+    if (!out_poll(g, x, w, resync_at(0)) ||
+        !out_add(g, x, g->at.forth_mark, value - g->forth_sent[x], w, resync_at(0)))
+        return false;
+    g->forth_sent[x] = value;
+    qp_ring(out_qp(g, x));
+    return true;
+}
+
+SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64_t value,
+                            const struct swl_watch *w)
+{
+    if (!in_poll(g, y, w, resync_at(0)) ||
+        !in_add(g, y, g->at.back_mark, value - g->back_sent[y], w, resync_at(0)))
+        return false;
+    g->back_sent[y] = value;
+    qp_ring(in_qp(g, y));
+    return true;
+}
+
+/* Source side of ring x: partial sums are consumed here. */
+SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w)
+{
+    const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
+    uint64_t tail;
+
+    if (!await_nic_count(own_word(g, g->at.back_mark, x), 2 * w->gen, out_qp(g, x), w, at))
+        return false;
+    tail = read_from_nic(own_word(g, g->at.partial_tail, x));
+    if (!out_add(g, x, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
+        return false;
+    g->now.partial_recv[x] = g->next.partial_recv[x] = tail;
+    g->now.partial_credited[x] = g->next.partial_credited[x] = tail;
+    g->partial_used[x] = 0;
+    if (x % g->shape.nrings == 0)
+        g->bases_seen[x / g->shape.nrings] =
+            read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
+    return resync_mark_out(g, x, 2 * w->gen + 1, w);
+}
+
+/* Gateway side of ring y: slots and requests are consumed here. */
+SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w)
+{
+    const uint32_t j = y / g->shape.nrings;
+    const struct wait_at at = resync_at(g->in[j].rank);
+    uint64_t slots, requests;
+
+    if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen, in_qp(g, y), w, at))
+        return false;
+    slots = read_from_nic(own_word(g, g->at.recv_tail, y));
+    requests = read_from_nic(own_word(g, g->at.request_tail, y));
+    if (!in_add(g, y, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
+        !in_add(g, y, g->at.request_credit, requests - g->now.request_credited[y], w, at))
+        return false;
+    g->now.recv[y] = g->next.recv[y] = slots;
+    g->now.recv_credited[y] = g->next.recv_credited[y] = slots;
+    g->now.request_recv[y] = g->next.request_recv[y] = requests;
+    g->now.request_credited[y] = g->next.request_credited[y] = requests;
+    if (y % g->shape.nrings == 0) {
+        g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
+        g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
+    }
+    return resync_mark_in(g, y, 2 * w->gen, w);
+}
+
+/* The peers have taken everything this rank ever sent; with the marks the credit has come. */
+SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    const uint32_t p = g->shape.nrings;
+
+    for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
+        const struct wait_at at = resync_at(g->out[x / p].rank);
+
+        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x], out_qp(g, x), w,
+                             at) ||
+            !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x],
+                             out_qp(g, x), w, at))
+            return false;
+    }
+    for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
+        const struct wait_at at = resync_at(g->in[y / p].rank);
+
+        if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen + 1, in_qp(g, y), w,
+                             at) ||
+            !await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y],
+                             in_qp(g, y), w, at))
+            return false;
+    }
+    return true;
+}
+
+/* Every rank marks all its out links first, so that the waits below have no cycle: gateways wait for
+ * the first marks, sources for gateways, gateways for the last marks. */
+SWL_DEV bool resync_rings(const struct swl_device_group *g, const struct swl_watch *w)
+{
+    bool ok = true;
+
+    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
+        ok = resync_mark_out(g, x, 2 * w->gen, w);
+    ok = warp_all(ok);
+    for (uint32_t y = lane_id(); ok && y < in_rings(g); y += 32)
+        ok = resync_in(g, y, w);
+    ok = warp_all(ok);
+    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
+        ok = resync_out(g, x, w);
+    ok = warp_all(ok);
+    return warp_all(ok && resync_await_credit(g, w));
+}
+
+/* Words between ranks of the node start again under the new generation. */
+SWL_DEV void resync_local(const struct swl_device_group *g)
+{
+    const uint64_t start = g->shape.start_low;
+    const uint32_t links = g->shape.nlocal * g->shape.nwriters;
+    const uint32_t fetches = g->shape.nlocal * g->shape.ngatherers;
+
+    for (uint32_t i = lane_id(); i < links; i += 32)
+        g->link_sent[i] = g->link_taken[i] = start;
+    for (uint32_t i = lane_id(); i < fetches; i += 32)
+        g->fetch_asked[i] = g->fetch_given[i] = start;
+}
+
+/* Warp 0 of block 0. Publishes state->resynced in any case; the other blocks wait for it. */
+SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
+{
+    struct swl_state *s = g->state;
+    const uint64_t gen = s->gen;
+    const uint64_t told = warp_shfl(newest_given_up(s, w, 0), 0);
+    const uint64_t failed = told > gen ? told : gen;
+    const bool given_up = told >= gen || warp_shfl(read_in_gpu(&s->claimed), 0) != 0;
+    bool ok = true;
+
+    warp_sync();
+    if (given_up) { /* a call was given up: new generation, everything counts anew */
+        if (lane_id() == 0) {
+            const uint64_t start = g->shape.start_low;
+
+            publish_in_gpu(&s->gen, failed + 1);
+            publish_in_gpu(&s->call, start); /* other blocks load them in call_begin */
+            publish_in_gpu(&s->epoch, start);
+            publish_in_gpu(&s->claimed, 0u); /* other blocks look at it in call_begin */
+            w->gen = failed + 1;
+        }
+        warp_sync();
+        resync_local(g);
+        ok = resync_rings(g, w);
+    }
+    warp_sync();
+    if (lane_id() == 0) /* pairs with await_resynced */
+        publish_in_gpu(&s->resynced, s->clears | (ok ? 0 : SWL_RESYNC_FAILED));
+    warp_sync();
+}

@@ -1,0 +1,307 @@
+/* ht_combine_gateway.cuh: even SM, what a rank does for sources of other nodes. Layer: kernels.
+ *
+ * ht_combine_gateway (gateway warps): take requests, add the rows of this node, return partial sums.
+ * Reads:    request_in, rows of local ranks        Writes: slots of its own partial rings
+ * Waits:    entry words, request_tail and partial_credit together, fetched rows
+ * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
+ * Order:    acquire.sys of request_tail, warp_sync; the request is read before its window bit
+ * Progress: a request is taken only when its partial sum has a free slot, and a warp that holds one
+ *           takes more only if they are there; so it waits for servers only, and these wait for
+ *           nobody: no cycle over several gateways
+ *
+ * ht_combine_gateway_coord (one lane): posts partial sums in chunks, smaller ones when the call
+ * begins; returns credit of requests.
+ * Ends:     every promised request is credited and its partial sum posted */
+#pragma once
+
+#include "kernels/ht/ht_combine.cuh"
+
+struct requests {
+    const struct combine_block *b;
+};
+
+SWL_DEV uint32_t requests_ring(const struct requests &from, uint32_t r)
+{
+    return from.b->channel + r * from.b->g->shape.nchannels;
+}
+
+SWL_DEV uint64_t *claim_word(const struct requests &from, uint32_t r)
+{
+    return &from.b->rings.claim[r];
+}
+
+SWL_DEV uint64_t claim_end(const struct requests &from, uint32_t r)
+{
+    const uint32_t y = requests_ring(from, r);
+
+    return from.b->g->now.request_recv[y] + from.b->h.recv_n[y];
+}
+
+/* Requests that have arrived and whose partial sums have a slot. */
+SWL_DEV uint64_t claim_limit(const struct requests &from, uint32_t r)
+{
+    const struct swl_device_group *g = from.b->g;
+    const uint32_t y = requests_ring(from, r);
+    const uint64_t tail = read_from_nic(own_word(g, g->at.request_tail, y));
+    const uint64_t credit = read_from_nic(own_word(g, g->at.partial_credit, y));
+    /* positions of requests and partial sums run in step, from different starts */
+    const uint64_t space =
+        credit + g->shape.ring_slots - g->now.partial_sent[y] + g->now.request_recv[y];
+
+    return tail < space ? tail : space;
+}
+
+SWL_DEV bool claim_idle(const struct requests &from)
+{
+    (void)from; /* a gateway warp holds nothing back */
+    return false;
+}
+
+SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
+{
+    const struct combine_block *b = from.b;
+    const uint32_t rank = b->g->in[requests_ring(from, r) / b->g->shape.nrings].rank;
+
+    return wait_again(&b->common->watch, combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY, rank),
+                      claim_end(from, r), claim_limit(from, r),
+                      SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
+}
+
+/* One lane: row i of a request is of a rank of this node, behind that of the row before: one of each at most,
+ * as there is one landing slot for it. */
+SWL_DEV bool request_row_ok(const struct combine_block *b, const struct swl_request_row *row,
+                            uint32_t i, struct wait_at at)
+{
+    const struct swl_shape *s = &b->g->shape;
+    const bool in_node = row[i].gpu < s->nlocal && (i == 0 || row[i - 1].gpu < row[i].gpu);
+
+    if (in_node && row[i].row < s->max_rows)
+        return true;
+    watch_bounds(&b->common->watch, at, (in_node ? s->max_rows : s->nlocal) - 1,
+                 in_node ? row[i].row : row[i].gpu);
+    return false;
+}
+
+/* All lanes: read the request into terms; false = a foreign request. */
+SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
+                           const struct swl_request *request, uint32_t source,
+                           struct sum_list *list)
+{
+    const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
+    const struct wait_at at = combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source);
+    const int count = tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n,
+                                   &b->common->watch, at);
+    const uint32_t n = count < 0 ? 0 : (uint32_t)count;
+    uint32_t nterms = 0;
+    bool waits = false;
+
+    if (count < 0)
+        return false;
+    for (uint32_t first = 0; first < n; first += 32) {
+        const uint32_t i = first + lane_id();
+        const bool ok = i >= n || request_row_ok(b, row, i, at);
+        const bool exists = ok && i < n && term_exists(ga, row[i].gpu, row[i].row);
+        const uint32_t mask = warp_ballot(exists);
+        struct sum_term *term =
+            &list_terms(list)[nterms + count_bits(mask & ((1u << lane_id()) - 1))];
+
+        if (exists) {
+            term_of_local(ga, row[i].gpu, row[i].row, term);
+            term->first = 0;
+            waits = waits || term_waits(term);
+        }
+        nterms += (uint32_t)count_bits(mask);
+        if (!warp_all(ok))
+            return false;
+    }
+    waits = warp_any(waits);
+    if (lane_id() == 0) {
+        list->nterms = nterms;
+        list->waits = waits;
+        list->mixed = 0;
+    }
+    warp_sync();
+    return true;
+}
+
+/* Counted anew for each request: it would cost the sums a register. */
+SWL_DEV uint32_t gateway_rings(const struct combine_block *b)
+{
+    return channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
+}
+
+struct gateway_source { /* of tokens, gather.cuh */
+    const struct combine_block *b;
+    uint32_t turn;
+};
+
+/* Partial sums leave in the order of their requests: who holds many keeps the others' back. */
+SWL_DEV uint32_t source_ahead(const struct gateway_source *)
+{
+    return 2;
+}
+
+SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint32_t most,
+                           bool idle)
+{
+    const struct combine_block *b = s->b;
+    const struct swl_device_group *g = b->g;
+    const struct requests from = {b};
+    struct sum_list *list = gather_list(p, p->prepared);
+    uint32_t r = 0;
+    uint64_t position = 0;
+    const uint32_t turn = s->turn++, nrings = gateway_rings(b);
+    const int got = idle ? claim_take(from, nrings, turn, &r, &position)
+                         : claim_try(from, claim_look_at(from, nrings, turn), &r, &position);
+    const uint32_t y = requests_ring(from, r);
+    const uint64_t sum = g->now.partial_sent[y] + (position - g->now.request_recv[y]);
+    const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
+    const uint64_t out = (uint64_t)y * g->shape.ring_slots + sum % g->shape.ring_slots;
+
+    (void)most; /* one at a time */
+    if (got != 1)
+        return got == 2 ? 0 : got;
+    if (lane_id() == 0) {
+        list->out = g->window + g->at.partial_out + out * swl_partial_bytes(&g->shape);
+        list->ring = r;
+        list->position = sum;
+    }
+    if (!request_terms(b, &p->ga,
+                       (const struct swl_request *)(g->window + g->at.request_in +
+                                                    in * swl_request_bytes(&g->shape)),
+                       g->in[y / g->shape.nrings].rank, list))
+        return -1;
+    if (lane_id() == 0) /* every lane has read it; pairs with read_in_block in request_credit */
+        window_finish_in_block(&b->rings.request_in[r], position);
+    return 1;
+}
+
+/* The sum is written, the landing slots are read; pairs with read_in_block in partial_post. */
+SWL_DEV void source_finish(struct gateway_source *s, struct sum_list *list)
+{
+    if (lane_id() == 0)
+        window_finish_in_block(&s->b->rings.partial_out[list->ring], list->position);
+}
+
+SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pipe *pipe,
+                                 uint32_t index)
+{
+    struct gateway_source from = {b, index};
+
+    pipe->out_fp32 = b->g->shape.wire_fp32;
+    if (!await_entries(b->g, pipe->ga.w, pipe->ga.at))
+        return;
+    if (gateway_rings(b) == 0 || gather_run(pipe, &from))
+        gatherer_exit(&pipe->ga, rank_gatherers(b));
+}
+
+/* Return credit of ring y for requests that have been read. Number credited, or -1. */
+SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t from, uint64_t end)
+{
+    const struct swl_device_group *g = b->g;
+    uint64_t *window = &b->rings.request_in[y / g->shape.nchannels];
+    const uint32_t n = window_run(read_in_block(window), from); /* pairs with source_prepare */
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+
+    if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
+        return 0;
+    and_in_block(window, ~window_bits(from, n));
+    if (!in_add(g, y, g->at.request_credit, n, &b->common->watch, at))
+        return -1;
+    qp_ring(in_qp(g, y));
+    return (int)n;
+}
+
+SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t sent, uint32_t n)
+{
+    const struct swl_device_group *g = b->g;
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+    const uint32_t stride = swl_partial_bytes(&g->shape);
+    const uint64_t slot = sent % g->shape.ring_slots;
+    const uint64_t from = g->at.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
+    const uint64_t to =
+        g->at.partial_in + ((uint64_t)in_index(g, y) * g->shape.ring_slots + slot) * stride;
+    bool ok = true;
+
+    if (b->partial_bytes >= stride - stride / 8)
+        return in_write(g, y, from, to, (n - 1) * stride + b->partial_bytes, &b->common->watch, at);
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = in_write(g, y, from + (uint64_t)i * stride, to + (uint64_t)i * stride,
+                      b->partial_bytes, &b->common->watch, at);
+    return ok;
+}
+
+/* Post finished partial sums of ring y. Number posted, or -1. */
+SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sent, uint64_t end)
+{
+    const struct swl_device_group *g = b->g;
+    uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
+    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
+    const uint32_t n = slots_to_post(&g->shape, ready, g->now.partial_sent[y], sent, end);
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
+
+    if (n == 0)
+        return 0;
+    and_in_block(window, ~window_bits(sent, n));
+    if (!partial_write(b, y, sent, n) ||
+        !in_add(g, y, g->at.partial_tail, n, &b->common->watch, at))
+        return -1;
+    qp_ring(in_qp(g, y));
+    return (int)n;
+}
+
+/* Both duties for ring y: 1 moved, 0 nothing, -1 failed; *open_p: something is left. */
+SWL_DEV int gateway_turn(const struct combine_block *b, uint32_t y, bool *open_p)
+{
+    const struct swl_device_group *g = b->g;
+    const uint32_t count = b->h.recv_n[y];
+    const uint64_t read_end = g->now.request_recv[y] + count;
+    const uint64_t sent_end = g->now.partial_sent[y] + count;
+    const int credited = request_credit(b, y, g->next.request_recv[y], read_end);
+    int posted;
+
+    if (credited < 0)
+        return -1;
+    g->next.request_recv[y] += (uint32_t)credited;
+    g->next.request_credited[y] += (uint32_t)credited;
+    posted = partial_post(b, y, g->next.partial_sent[y], sent_end);
+    if (posted < 0)
+        return -1;
+    g->next.partial_sent[y] += (uint32_t)posted;
+    *open_p = g->next.request_recv[y] != read_end || g->next.partial_sent[y] != sent_end;
+    return posted > 0 || credited > 0;
+}
+
+/* Lane 0 of its warp. */
+SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
+{
+    const struct swl_device_group *g = b->g;
+    const uint32_t c = g->shape.nchannels;
+    const uint32_t nrings = gateway_rings(b);
+    const struct wait_at at =
+        combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY_COORDINATOR, g->shape.rank);
+    uint32_t open = nrings;
+
+    while (open) {
+        bool moved = false;
+
+        open = 0;
+        for (uint32_t r = 0; r < nrings; r++) {
+            bool more;
+            const int n = gateway_turn(b, b->channel + r * c, &more);
+
+            if (n < 0)
+                return;
+            moved = moved || n > 0;
+            open += more;
+        }
+        if (open && !moved &&
+            (!in_poll_channel(g, b->channel, &b->common->watch, at) ||
+             !wait_again(&b->common->watch, at, open, 0,
+                         SWL_PAUSE("requests and sums of own gateway warps", b->channel, open))))
+            return;
+    }
+}

@@ -1,0 +1,55 @@
+/* ht_dispatch.cuh: what the warp roles of the dispatch kernel share. Layer: kernels. */
+#pragma once
+
+#include "kernels/common/channel.cuh"
+#include "kernels/ht/row_writer.cuh"
+
+/* Words of the block's rings in shared memory, [nrings] each. Ring r of channel c is ring
+ * c + r * C of the source or gateway side. */
+struct dispatch_rings {
+    uint64_t *out_window; /* source: slots filled; senders -> send coordinator */
+    uint64_t *out_room;   /* source: [ROOM_WORDS][nrings], struct ring_room */
+    uint64_t *in_claim;   /* gateway: first slot that no forwarder has taken */
+    uint64_t *in_window;  /* gateway: slots read; forwarders -> forward coordinator */
+};
+
+struct dispatch_block { /* equal in all threads */
+    const struct swl_dispatch_args *a;
+    const struct swl_device_group *g;
+    struct block_common *common;
+    struct handle_view h;
+    struct swl_block shared;
+    struct dispatch_rings rings;
+    uint32_t near, near_end; /* of the list of the own node; not valid before handle_fits */
+    uint32_t channel;
+    uint32_t slot_row_at; /* of the row in a network slot */
+};
+
+SWL_DEV struct wait_at dispatch_at(const struct dispatch_block *b, uint32_t kind, uint32_t role,
+                                   uint32_t peer)
+{
+    const struct wait_at at = {kind, role, b->channel, peer};
+
+    return at;
+}
+
+/* All lanes of a writer or forwarder: wait for links_begin, which always comes to its end. An mbarrier and
+ * not a named barrier, because sanitizers lose count of barriers that a part of a block meets at. False:
+ * the call was given up. */
+SWL_DEV bool links_await(const struct dispatch_block *b)
+{
+    const uint64_t deadline = b->common->watch.deadline_ns + 1000000000ull;
+    bool came = true;
+
+    /* acquires links_open and the targets; pairs with the arrival in links_begin */
+    while (came && !stage_test(&b->common->links, 0)) {
+        came = clock_ns() < deadline;
+        if (came)
+            pause_lane(SWL_PAUSE("links opened by the block's last warp", 0, 0), deadline);
+        else
+            watch_fault(&b->common->watch,
+                        dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_WRITER, SWL_NO_PEER), 1, 0,
+                        SWL_ASYNC_TIMEOUT);
+    }
+    return warp_all(came) && b->common->links_open != 0;
+}

@@ -1,0 +1,205 @@
+/* terms.cuh: where the terms of a token's sum lie, and when they are there. Layer: kernels.
+ *
+ * A *gatherer* (a warp: summer at the source, gateway elsewhere) keeps the lists of a few tokens in
+ * shared memory. A row at a rank of this node is read where it is if it is this rank's own or the
+ * rank's tensor is peer-addressable, else asked for: request ring at the rank, landing slot here. The
+ * request is the credit, since the gatherer owns the landing slot, so that servers never block; no more
+ * tokens are listed than there are slots, so that a slot is free when a token asks for it.
+ *
+ * A request is one word {generation:16, 1, position:15, row:32}: it is its own signal, so that no other
+ * store must arrive before it. What lay in its slot before differs in position or generation. */
+#pragma once
+
+#include "kernels/common/call.cuh"
+#include "kernels/common/entry.cuh"
+#include "kernels/common/select.cuh"
+
+enum sum_kind { SUM_HERE, SUM_FETCHED, SUM_PARTIAL };
+
+struct sum_term {
+    const char *at;    /* 16-byte vectors */
+    uint32_t position; /* FETCHED, PARTIAL: low word of the position in its ring */
+    uint32_t row;      /* FETCHED: at the rank */
+    uint32_t ring;     /* FETCHED: local rank; PARTIAL: ring of partial sums */
+    uint8_t kind;
+    uint8_t first; /* of its node, but not of the token */
+    uint8_t wide;  /* a partial sum that travels as fp32, twice as long as the payload */
+    uint8_t pad;
+};
+static_assert(sizeof(struct sum_term) == SWL_TERM_BYTES, "picture of block.h");
+
+struct sum_list { /* of a token; followed by term[nterms], sorted by (node, local rank) */
+    char *out;    /* where the sum goes */
+    uint64_t position;
+    uint32_t ring; /* gateway: of the request, with the position of the partial sum */
+    uint32_t nterms;
+    uint32_t waits; /* some term may not have arrived */
+    uint32_t mixed; /* some term is `first` or wide */
+};
+static_assert(sizeof(struct sum_list) == SWL_LIST_HEAD_BYTES, "picture of block.h");
+
+SWL_DEV struct sum_term *list_terms(struct sum_list *list)
+{
+    return (struct sum_term *)(list + 1);
+}
+
+struct gatherer {
+    const struct swl_device_group *g;
+    const struct swl_watch *w;
+    struct warp_scratch *scratch;
+    const char *tokens; /* this rank's input rows */
+    uint64_t gen_call;
+    uint32_t number; /* of this gatherer in its rank */
+    uint32_t row_bytes;
+    uint32_t dtype;
+    uint32_t own; /* of this lane: rows of this rank's plain tensor that need no server */
+    struct wait_at at;
+};
+
+SWL_DEV uint64_t fetch_word(uint64_t gen, uint64_t position, uint32_t row)
+{
+    return gen << 48 | (0x8000 | (position & 0x7fff)) << 32 | row;
+}
+
+/* Of rank `local`: rows that this gatherer has asked it for. */
+SWL_DEV uint64_t *fetch_asked_of(const struct gatherer *ga, uint32_t local)
+{
+    return &ga->g->fetch_asked[(uint64_t)local * ga->g->shape.ngatherers + ga->number];
+}
+
+/* One lane: ask for the row of a term, as number `position` from that rank. Its fence came before. */
+SWL_DEV void fetch_ask(const struct gatherer *ga, struct sum_term *term, uint64_t position)
+{
+    const struct swl_device_group *g = ga->g;
+    const uint64_t mine = (uint64_t)g->shape.local * g->shape.ngatherers + ga->number;
+    const uint64_t theirs = (uint64_t)term->ring * g->shape.ngatherers + ga->number;
+    const uint32_t slots = g->shape.fetch_slots;
+    const uint64_t slot = position & (slots - 1);
+
+    post_to_peer(peer_word(g, term->ring, g->at.fetch_request, mine * slots + slot),
+                 fetch_word(ga->w->gen, position, term->row));
+    term->position = (uint32_t)position;
+    term->at = g->window + g->at.fetch_row + (theirs * slots + slot) * g->shape.row_bytes;
+}
+
+/* All lanes: does any rank of the node need to be asked for its rows? */
+SWL_DEV bool fetch_needed(const struct gatherer *ga)
+{
+    bool plain = false;
+
+    for (uint32_t i = lane_id(); i < ga->g->shape.nlocal; i += 32)
+        plain = plain || (i != ga->g->shape.local && !entry_of(ga->g, i, ga->w->call)->direct);
+    return warp_any(plain);
+}
+
+/* One lane: has local rank `local` row `row`? A missing row adds nothing and is reported. */
+SWL_DEV bool term_exists(const struct gatherer *ga, uint32_t local, uint32_t row)
+{
+    if (row < entry_of(ga->g, local, ga->w->call)->rows)
+        return true;
+    or_in_gpu(ga->w->async_bits, SWL_ASYNC_OVERFLOW);
+    return false;
+}
+
+/* One lane: row `row` of local rank `local`, which exists, is a term. */
+SWL_DEV void term_of_local(struct gatherer *ga, uint32_t local, uint32_t row, struct sum_term *term)
+{
+    const struct swl_device_group *g = ga->g;
+    const struct swl_entry *e = entry_of(g, local, ga->w->call);
+
+    term->kind = SUM_HERE;
+    term->wide = 0;
+    if (local == g->shape.local) {
+        ga->own += !e->direct;
+        term->at = ga->tokens + (uint64_t)row * ga->row_bytes;
+    } else if (e->direct) {
+        term->at = g->memory[e->memory * g->shape.nlocal + local] + e->offset +
+                   (uint64_t)row * ga->row_bytes;
+    } else {
+        term->kind = SUM_FETCHED;
+        term->ring = local;
+        term->row = row;
+    }
+}
+
+SWL_DEV bool term_waits(const struct sum_term *term)
+{
+    return term->kind != SUM_HERE;
+}
+
+/* How far the ring of a term that has to arrive is. */
+SWL_DEV uint64_t term_seen(const struct gatherer *ga, const struct sum_term *term)
+{
+    const struct swl_device_group *g = ga->g;
+    const uint64_t *word;
+
+    if (term->kind == SUM_PARTIAL) /* acquire: pairs with the gateway's add */
+        return read_from_nic(own_word(g, g->at.partial_tail, term->ring));
+    word = own_word(g, g->at.fetch_done, (uint64_t)term->ring * g->shape.ngatherers + ga->number);
+    /* acquire: pairs with serve_tell */
+    return word_position(read_from_peer(word), ga->w->gen, g->shape.start_low);
+}
+
+/* How much further than the term the ring has come; not above 0: it has not arrived. */
+SWL_DEV int term_lead(const struct sum_term *term, uint64_t seen)
+{
+    return (int)((uint32_t)seen - term->position);
+}
+
+SWL_DEV bool await_term(const struct gatherer *ga, const struct sum_term *term)
+{
+    const bool partial = term->kind == SUM_PARTIAL;
+    struct wait_at at = ga->at;
+
+    at.kind = partial ? SWL_FAULT_PARTIAL : SWL_FAULT_FETCH;
+    at.peer =
+        partial ? ga->g->out[term->ring / ga->g->shape.nrings].rank : ga->g->local_rank[term->ring];
+    for (;;) {
+        const uint64_t seen = term_seen(ga, term);
+        const int lead = term_lead(term, seen);
+
+        if (lead > 0)
+            return true;
+        if (!wait_again(ga->w, at, seen + 1 - (int64_t)lead, seen,
+                        SWL_PAUSE(partial ? "partial sum of rank" : "fetched row of rank", at.peer,
+                                  ga->number)))
+            return false;
+    }
+}
+
+/* All lanes: wait until all terms of the list have arrived. Then every lane may load them. False = given
+ * up. */
+SWL_DEV bool list_await(const struct gatherer *ga, struct sum_list *list)
+{
+    const struct sum_term *term = list_terms(list);
+    bool ok = true;
+
+    if (!list->waits)
+        return true;
+    for (uint32_t i = lane_id(); ok && i < list->nterms; i += 32)
+        ok = !term_waits(&term[i]) || await_term(ga, &term[i]);
+    ok = warp_all(ok);
+    warp_sync(); /* what the term lanes acquired is every lane's */
+    return ok;
+}
+
+/* All lanes: this gatherer, of `all` of the rank, reads no peer's memory any more. The last one tells
+ * the local peers. Chain: loads, warp_sync, acq_rel.gpu of the count, release.sys of the exit words;
+ * pairs with await_exits in ht_combine_serve.cuh. */
+SWL_DEV void gatherer_exit(const struct gatherer *ga, uint32_t all)
+{
+    const struct swl_device_group *g = ga->g;
+    uint32_t before = 0;
+
+    if (ga->own) /* pairs with the servers' look at the count */
+        add_in_gpu(&g->state->served, ga->own);
+    warp_sync();
+    if (lane_id() == 0)
+        before = add_in_gpu(&g->state->gathered, 1u);
+    if (warp_shfl(before, 0) != all - 1)
+        return;
+    warp_sync();
+    for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
+        publish_to_peer(peer_word(g, i, g->at.exit, g->shape.local),
+                        gen_word(ga->w->gen, ga->w->call));
+}
