@@ -111,7 +111,7 @@ static int choose_gid(const struct gid *gids, uint32_t n, bool ethernet, int32_t
 
 /* What the library would make of a NIC. */
 struct verdict {
-    bool usable, wanted, ethernet, iwarp;
+    bool usable, wanted, ethernet;
     uint32_t port;
     int gid_index;             /* -1: none */
     uint16_t pkey, pkey_index; /* both 0: it has no table of partition keys */
@@ -190,8 +190,6 @@ static bool port_serves(const struct info_options *o, struct verdict *v, const c
     v->port = number;
     v->ethernet =
         port_line(o->root, port, "link_layer", text, sizeof(text)) && strcmp(text, "Ethernet") == 0;
-    if (v->iwarp)
-        return true;
     if (!take_pkey(o, v, nic))
         return false;
     v->gid_index =
@@ -211,12 +209,15 @@ static void judge(const struct info_options *o, const char *nic, struct verdict 
 
     memset(v, 0, sizeof(*v));
     v->gid_index = -1;
-    set_path(path, "/sys/class/infiniband/%s/node_type", nic);
-    v->iwarp = swl_site_line(o->root, path, text, sizeof(text)) && text[0] == '4';
     for (uint32_t p = 1; p <= PORTS_MAX && !v->wanted; p++)
         v->wanted = swl_hca_matches(o->options->ib_hca, nic, p);
     if (!v->wanted) {
         (void)no(v, "%s leaves it out", info_source_of("SWIMLANE_IB_HCA"));
+        return;
+    }
+    set_path(path, "/sys/class/infiniband/%s/node_type", nic);
+    if (swl_site_line(o->root, path, text, sizeof(text)) && text[0] == '4') {
+        (void)no(v, "it is an iWARP device; InfiniBand and RoCE devices serve");
         return;
     }
     if (!node_opens(o->root, v, nic))
@@ -298,8 +299,7 @@ static void say_path(struct info_out *out, const struct info_options *o, const s
 
     info_open(out, "path", '{');
     info_integer(out, "port", v->port);
-    if (v->gid_index >= 0)
-        info_integer(out, "gid_index", v->gid_index);
+    info_integer(out, "gid_index", v->gid_index);
     if (v->pkey)
         info_text(out, "partition_key", "0x%04x (place %u)%s", v->pkey, v->pkey_index,
                   v->pkey & 0x8000 ? "" : ", a limited member");

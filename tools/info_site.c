@@ -84,8 +84,8 @@ static void judge_dev_infiniband(struct info_out *out, const struct info_options
 
 void info_host(struct info_out *out, const struct info_options *o)
 {
-    static const char *const modules[] = {"ib_uverbs", "mlx5_core", "mlx5_ib",        "rdma_rxe",
-                                          "siw",       "nvidia",    "nvidia_peermem", "gdrdrv"};
+    static const char *const modules[] = {"ib_uverbs", "mlx5_core",      "mlx5_ib", "rdma_rxe",
+                                          "nvidia",    "nvidia_peermem", "gdrdrv"};
     struct swl_verbs verbs;
     struct utsname name;
     char text[512] = "";

@@ -32,9 +32,8 @@ enum swl_soft_executor {
 
 /* How an add travels on the wire of a proxy, best first: SWIMLANE_PROXY_ADDS. */
 enum swl_adds {
-    SWL_ADDS_ATOMICS,    /* a FETCH_ADD of the device */
-    SWL_ADDS_IMMEDIATES, /* 32 bits with a WRITE, applied by the peer's host */
-    SWL_ADDS_MESSAGES,   /* a SEND, applied by the peer's host */
+    SWL_ADDS_ATOMICS,  /* a FETCH_ADD of the device */
+    SWL_ADDS_MESSAGES, /* a SEND, applied by the peer's host */
 };
 
 /* First member of every driver's NIC. */

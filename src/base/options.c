@@ -172,7 +172,7 @@ static bool parse_executor(const char *text, uint32_t *executor_p)
 
 static bool parse_adds(const char *text, uint32_t *adds_p)
 {
-    static const char *const names[] = {"atomics", "immediates", "messages"};
+    static const char *const names[] = {"atomics", "messages"};
 
     return parse_name(text, names, SWL_COUNT_OF(names), adds_p);
 }

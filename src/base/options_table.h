@@ -46,7 +46,7 @@ OPT(ib_pkey, "SWIMLANE_IB_PKEY", "NCCL_IB_PKEY", i32, -1, 0, 32767, "", "Place o
 OPT(nics, "SWIMLANE_NICS", NULL, u32, 0, 1, 8, "", "NICs of a rank (1), the nearest to its GPU; its queue pairs take them in turn. The software NIC on blocks of kernels stays one.")
 OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer; then num_qp_per_rank, then NCCL_IB_QPS_PER_CONNECTION.")
 OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")
-OPT(proxy_adds, "SWIMLANE_PROXY_ADDS", NULL, adds, 0, 0, 0, "", "Best way for an add of proxy: atomics (default), immediates (a write with 32 bits) or messages. Two NICs use the worse of what both allow and have.")
+OPT(proxy_adds, "SWIMLANE_PROXY_ADDS", NULL, adds, 0, 0, 0, "", "Way of an add of proxy: atomics of the device (default) or messages, which the host of the receiver applies. Messages are used where either NIC has no atomics or is set to them.")
 OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "Accepted; for the net plugin, which is missing in this version.")
 OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each software NIC or proxy, e.g. 400:3. Unset: no link model.")
 OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of software NICs and of the proxies for verbs and TCP, grammar in docs/testing.md.")

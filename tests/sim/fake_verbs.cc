@@ -49,7 +49,7 @@ FakeQueue *queue_of(struct verbs_qp *qp)
     return reinterpret_cast<FakeQueue *>(qp);
 }
 
-struct verbs_wc &complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uint32_t bytes)
+void complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uint32_t bytes)
 {
     struct verbs_wc wc = {};
 
@@ -57,9 +57,7 @@ struct verbs_wc &complete(struct verbs_qp *qp, uint64_t id, uint32_t status, uin
     wc.status = status;
     wc.byte_len = bytes;
     wc.qp_num = qp->qp_num;
-    std::deque<struct verbs_wc> &entries = static_cast<FakeCq *>(qp->send_cq)->entries;
-    entries.push_back(wc);
-    return entries.back();
+    static_cast<FakeCq *>(qp->send_cq)->entries.push_back(wc);
 }
 
 uint64_t *as_word(uint64_t address)
@@ -97,19 +95,14 @@ void place(uint64_t address, const struct verbs_sge *s)
 uint32_t receive(FakeQueue *p, const struct verbs_send_wr *wr)
 {
     const struct verbs_sge *s = wr->sg_list;
-    const bool send = wr->opcode == VERBS_WR_SEND;
 
     if (p->receives.empty()) {
         fake.dry++;
         return 13;
     }
-    if (send)
-        memcpy(as_memory(p->receive_sges.front().addr), as_memory(s->addr), s->length);
-    struct verbs_wc &wc =
-        complete(&p->qp, p->receives.front().wr_id, 0, wr->num_sge ? s->length : 0);
-    wc.opcode = send ? VERBS_WC_RECV : VERBS_WC_RECV_IMM;
-    wc.imm_data = wr->imm_data;
-    (send ? fake.sends : fake.immediates)++;
+    memcpy(as_memory(p->receive_sges.front().addr), as_memory(s->addr), s->length);
+    complete(&p->qp, p->receives.front().wr_id, 0, s->length);
+    fake.sends++;
     p->receives.pop_front();
     p->receive_sges.pop_front();
     return 0;
@@ -123,9 +116,8 @@ uint32_t execute(FakeQueue *q, const struct verbs_send_wr *wr)
     if (peer == fake.queues.end() || peer->second->state < VERBS_STATE_RTR ||
         peer->second->state == VERBS_STATE_ERROR)
         return 12;
-    if (wr->opcode == VERBS_WR_WRITE || wr->opcode == VERBS_WR_WRITE_IMM) {
-        if (wr->num_sge)
-            place(wr->wr.rdma.remote_addr, s);
+    if (wr->opcode == VERBS_WR_WRITE) {
+        place(wr->wr.rdma.remote_addr, s);
     } else if (wr->opcode == VERBS_WR_READ) {
         if (of_gpu(wr->wr.rdma.remote_addr))
             land();
@@ -137,9 +129,7 @@ uint32_t execute(FakeQueue *q, const struct verbs_send_wr *wr)
         *as_word(s->addr) = *as_word(wr->wr.atomic.remote_addr);
         *as_word(wr->wr.atomic.remote_addr) += wr->wr.atomic.compare_add;
     }
-    if (wr->opcode == VERBS_WR_SEND || wr->opcode == VERBS_WR_WRITE_IMM)
-        return receive(peer->second, wr);
-    return 0;
+    return wr->opcode == VERBS_WR_SEND ? receive(peer->second, wr) : 0;
 }
 
 int post_send(struct verbs_qp *qp, struct verbs_send_wr *wr, struct verbs_send_wr **)
@@ -240,9 +230,8 @@ int destroy_cq(struct verbs_cq *cq)
     return drop("completion queue", "ibv_destroy_cq");
 }
 
-struct verbs_mr *reg_mr(struct ibv_pd *, void *addr, size_t bytes, int access)
+struct verbs_mr *reg_mr(struct ibv_pd *, void *addr, size_t bytes, int)
 {
-    fake.last_access = access;
     if (fake_fails("ibv_reg_mr"))
         return nullptr;
     struct verbs_mr *mr = new verbs_mr();
@@ -306,11 +295,6 @@ int get_event(struct ibv_context *, struct verbs_async_event *event)
 }
 
 } // namespace
-
-struct verbs_head *fake_context()
-{
-    return &context;
-}
 
 struct swl_verbs fake_machine()
 {

@@ -4,7 +4,6 @@
 #ifndef SWL_TESTS_FAKE_VERBS_H
 #define SWL_TESTS_FAKE_VERBS_H
 
-#include "transport/verbs/cm.h"
 #include "transport/verbs/verbs.h"
 
 #include <deque>
@@ -29,8 +28,7 @@ struct FakeCq {
 
 struct FakeVerbs {
     int atomic_cap = 1, transport = 0;
-    bool has_ip = true; // librdmacm finds the device at an address of the host
-    int fail_at = 0;    // this call, counted from 1, fails
+    int fail_at = 0; // this call, counted from 1, fails
     // what happened
     int calls = 0;
     std::string failed;
@@ -38,7 +36,7 @@ struct FakeVerbs {
     std::map<uint32_t, FakeQueue *> queues; // by number
     std::vector<size_t> posts;              // requests of each call
     uint32_t dry = 0;                       // messages that found no receive
-    uint32_t sends = 0, immediates = 0;     // messages that found one
+    uint32_t sends = 0;                     // messages that found one
     // the next request that is executed completes with this status
     uint32_t next_status = 0;
     std::deque<struct verbs_async_event> events;
@@ -47,8 +45,6 @@ struct FakeVerbs {
     bool late = false;
     std::deque<std::pair<uint64_t, std::vector<uint8_t>>> on_their_way;
     uint32_t flushes = 0;
-    uint32_t rejected = 0; // requests to connect
-    int last_access = 0;   // of a region
     int pipe[2] = {-1, -1};
 };
 extern FakeVerbs fake;
@@ -58,8 +54,5 @@ struct swl_verbs fake_machine();
 void fake_end();
 // Counts a call; true: it is to fail.
 bool fake_fails(const char *name);
-struct verbs_head *fake_context();
-// The librdmacm of this machine (fake_cm.cc).
-struct swl_cm fake_manager();
 
 #endif

@@ -6,7 +6,6 @@
 #include "transport/tcp/tcp.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 namespace
 {
@@ -22,18 +21,10 @@ ncclResult_t create_limited(struct swl_nic **nic_p, const struct swl_nic_config 
     return swl_proxy_create(nic_p, &one, ops, swl_verbs_wire_ops());
 }
 
-ncclResult_t create_immediates(struct swl_nic **nic_p, const struct swl_nic_config *config);
 ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config);
 
-// As on devices without atomics, and as on those without immediates.
-const struct swl_nic_ops immediates_ops =
-    SWL_PROXY_OPS("verbs, adds by immediate", create_immediates);
+// As on devices without atomics.
 const struct swl_nic_ops messages_ops = SWL_PROXY_OPS("verbs, adds by message", create_messages);
-
-ncclResult_t create_immediates(struct swl_nic **nic_p, const struct swl_nic_config *config)
-{
-    return create_limited(nic_p, config, &immediates_ops, SWL_ADDS_IMMEDIATES);
-}
 
 ncclResult_t create_messages(struct swl_nic **nic_p, const struct swl_nic_config *config)
 {
@@ -47,23 +38,14 @@ bool nic_on_verbs()
     return getenv("RXE_VM") != nullptr;
 }
 
-bool nic_on_iwarp()
-{
-    const char *hca = getenv("SWIMLANE_IB_HCA");
-
-    return nic_on_verbs() && hca && strncmp(hca, "siw", 3) == 0;
-}
-
 bool nic_by_message(const struct swl_nic *nic)
 {
-    return nic->ops == &messages_ops || nic->ops == &immediates_ops;
+    return nic->ops == &messages_ops;
 }
 
 std::vector<const struct swl_nic_ops *> nic_proxies()
 {
-    if (nic_on_iwarp())
-        return {&messages_ops};
     if (nic_on_verbs())
-        return {swl_proxy_verbs_ops(), &immediates_ops, &messages_ops};
+        return {swl_proxy_verbs_ops(), &messages_ops};
     return {loop_ops(), swl_tcp_ops()};
 }

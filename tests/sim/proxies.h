@@ -8,8 +8,6 @@
 #include <vector>
 
 bool nic_on_verbs();
-// The same with SWIMLANE_IB_HCA=siw0: a device that knows messages only.
-bool nic_on_iwarp();
 // Its adds return no old value.
 bool nic_by_message(const struct swl_nic *nic);
 std::vector<const struct swl_nic_ops *> nic_proxies();

@@ -9,8 +9,7 @@ if(SWL_PLACE STREQUAL sim)
              $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
     swl_test(select_test SOURCES select_test.cc $<TARGET_OBJECTS:swl_transport>
              $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
-    swl_test(verbs_wire_test SOURCES fake_cm.cc fake_verbs.cc verbs_flush_test.cc verbs_iwarp_test.cc
-                     verbs_wire_test.cc
+    swl_test(verbs_wire_test SOURCES fake_verbs.cc verbs_flush_test.cc verbs_wire_test.cc
              $<TARGET_OBJECTS:swl_transport>
              $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
 endif()

@@ -36,7 +36,7 @@ class VerbsWire : public ::testing::Test
         for (int n = 0; n < 2; n++) {
             config.adds = n ? adds1 : adds0;
             config.rank = static_cast<uint32_t>(n);
-            SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs, &manager));
+            SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs));
             SWL_TRY(
                 wire[n]->ops->reg_mr(wire[n], words[n], sizeof(words[n]), everything, &region[n]));
             SWL_TRY(wire[n]->ops->create_qp(wire[n], &qp[n]));
@@ -92,7 +92,6 @@ class VerbsWire : public ::testing::Test
 
     enum swl_level level;
     struct swl_verbs verbs;
-    struct swl_cm manager = fake_manager();
     struct swl_wire_config config = {0,          0,       2,       8,       100, 1000000000,
                                      1000000000, nullptr, nullptr, nullptr, 0};
     struct swl_wire *wire[2] = {nullptr, nullptr};

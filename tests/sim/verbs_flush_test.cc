@@ -15,10 +15,10 @@ class VerbsFlush : public VerbsWire
         EXPECT_EQ(swl_gpu_free(gpu), cudaSuccess);
     }
     // The peer's memory is a GPU's.
-    ncclResult_t open_gpu(uint32_t way)
+    ncclResult_t open_gpu()
     {
         fake.late = true;
-        SWL_TRY(open_both(way, way));
+        SWL_TRY(open_both(SWL_ADDS_MESSAGES, SWL_ADDS_MESSAGES));
         return register_gpu();
     }
     ncclResult_t register_gpu()
@@ -54,34 +54,25 @@ class VerbsFlush : public VerbsWire
 
 TEST_F(VerbsFlush, D_G_AnAddIsSeenBehindThePayloadWhereverTheWordLies)
 {
-    for (uint32_t way : {SWL_ADDS_IMMEDIATES, SWL_ADDS_MESSAGES}) {
-        next = 100;
-        memset(words, 0, sizeof(words));
-        ASSERT_EQ(open_gpu(way), ncclSuccess) << swl_last_error();
-        for (uint64_t i = 1; i <= 40 && !HasFailure(); i++) {
-            const bool host = i % 2;
-            uint64_t *word = host ? &words[1][3] : &gpu[3];
+    ASSERT_EQ(open_gpu(), ncclSuccess) << swl_last_error();
+    for (uint64_t i = 1; i <= 40 && !HasFailure(); i++) {
+        const bool host = i % 2;
+        uint64_t *word = host ? &words[1][3] : &gpu[3];
 
-            words[0][1] = *word + 1;
-            ASSERT_EQ(
-                post({to_gpu(SWL_WQE_WRITE, 1, 1), host ? request(SWL_WQE_FETCH_ADD, 5, 3, 1)
-                                                        : to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}),
-                2u);
-            expect_behind(word, words[0][1], &gpu[1]);
-            (void)poll(1);
-            expect_done(99 + 2 * i);
-        }
-        EXPECT_EQ(fake.dry, 0u);
-        for (struct swl_wire *&w : wire) {
-            EXPECT_EQ(w->ops->close(w), ncclSuccess) << swl_last_error();
-            w = nullptr;
-        }
+        words[0][1] = *word + 1;
+        ASSERT_EQ(post({to_gpu(SWL_WQE_WRITE, 1, 1), host ? request(SWL_WQE_FETCH_ADD, 5, 3, 1)
+                                                          : to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}),
+                  2u);
+        expect_behind(word, words[0][1], &gpu[1]);
+        (void)poll(1);
+        expect_done(99 + 2 * i);
     }
+    EXPECT_EQ(fake.dry, 0u);
 }
 
 TEST_F(VerbsFlush, D_G_OneReadServesAllMessagesThatHaveArrived)
 {
-    ASSERT_EQ(open_gpu(SWL_ADDS_MESSAGES), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_gpu(), ncclSuccess) << swl_last_error();
     for (int i = 0; i < 4; i++) {
         words[0][1] = static_cast<uint64_t>(i) + 1;
         ASSERT_EQ(post({to_gpu(SWL_WQE_WRITE, 1, 1), to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 2u);
@@ -104,7 +95,7 @@ TEST_F(VerbsFlush, D_G_AReadThatFailsEndsTheQueuePairs)
 {
     std::vector<struct swl_wire_done> done;
 
-    ASSERT_EQ(open_gpu(SWL_ADDS_MESSAGES), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(open_gpu(), ncclSuccess) << swl_last_error();
     ASSERT_EQ(post({to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 1u);
     fake.next_status = 10;
     for (int i = 0; i < 4 && done.empty(); i++)

@@ -10,7 +10,7 @@ __attribute__((visibility("default"))) void *dlopen(const char *name, int flags)
 
 void *dlopen(const char *name, int flags)
 {
-    static const char *const hidden[] = {"libibverbs", "libmlx5", "librdmacm"};
+    static const char *const hidden[] = {"libibverbs", "libmlx5"};
     open_fn next = NULL;
     void *symbol = dlsym(RTLD_NEXT, "dlopen");
 

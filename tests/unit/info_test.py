@@ -136,6 +136,15 @@ class Info(unittest.TestCase):
         self.assertEqual(got["nics"][0]["ports"][1]["rate"], "unknown")
         self.assertEqual(got["nics"][0]["interfaces"], ["eth0, MTU 9000"])
 
+    def test_iwarp_device_is_refused_and_the_next_taken(self):
+        with tempfile.TemporaryDirectory() as root:
+            make_machine(root, 2)
+            write(root, "/sys/class/infiniband/mlx5_1/node_type", "4: RNIC")
+            got = info("--root", root, "--gpu", "0000:1a:00.0")
+        self.assertEqual([n["usable"] for n in got["nics"]], [True, False])
+        self.assertIn("iWARP", got["nics"][1]["why_not"])
+        self.assertTrue(got["nics_of_gpus"]["0000:1a:00.0"][0].startswith("mlx5_0 "))
+
     def test_f48_hosts_with_many_nics(self):
         for n in (1, 8, 32, 33, 64, 65):
             with tempfile.TemporaryDirectory() as root:

@@ -149,9 +149,7 @@ TEST(VerbsAbi, NumbersOfQueuePairsMatch)
                         VERBS_QP_SQ_PSN,       VERBS_QP_READS_IN,
                         VERBS_QP_PEER,         VERBS_EVENT_CQ_ERR,
                         VERBS_EVENT_QP_FATAL,  VERBS_EVENT_QP_REQUEST,
-                        VERBS_EVENT_QP_ACCESS, VERBS_EVENT_DEVICE_FATAL,
-                        VERBS_WR_WRITE_IMM,    VERBS_WC_RECV,
-                        VERBS_WC_RECV_IMM};
+                        VERBS_EVENT_QP_ACCESS, VERBS_EVENT_DEVICE_FATAL};
     const int real[] = {IBV_TRANSPORT_IWARP,
                         IBV_QPT_RC,
                         IBV_ATOMIC_NONE,
@@ -185,10 +183,7 @@ TEST(VerbsAbi, NumbersOfQueuePairsMatch)
                         IBV_EVENT_QP_FATAL,
                         IBV_EVENT_QP_REQ_ERR,
                         IBV_EVENT_QP_ACCESS_ERR,
-                        IBV_EVENT_DEVICE_FATAL,
-                        IBV_WR_RDMA_WRITE_WITH_IMM,
-                        IBV_WC_RECV,
-                        IBV_WC_RECV_RDMA_WITH_IMM};
+                        IBV_EVENT_DEVICE_FATAL};
 
     static_assert(sizeof(mine) == sizeof(real), "one for one");
     for (size_t i = 0; i < sizeof(mine) / sizeof(mine[0]); i++)

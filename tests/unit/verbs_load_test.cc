@@ -1,5 +1,4 @@
 // rdma-core at run time: found, absent, too old.
-#include "transport/verbs/cm.h"
 #include "transport/verbs/verbs.h"
 
 #include <gtest/gtest.h>
@@ -102,19 +101,6 @@ TEST(VerbsLoad, WhatIsInstalledIsFoundAndAMissingProviderIsNamed)
     Loaded without(false, "libibverbs.so.1", "libmlx5-nowhere.so.1");
     EXPECT_TRUE(without.ok) << without.why;
     EXPECT_EQ(without.verbs.mlx5dv_devx_obj_create, nullptr);
-}
-
-TEST(VerbsLoad, MissingConnectionManagerIsNamedWithItsPackage)
-{
-    struct swl_cm cm;
-    char why[256] = "";
-
-    EXPECT_FALSE(swl_cm_load(&cm, "librdmacm-nowhere.so.1", why, sizeof(why)));
-    EXPECT_NE(strstr(why, "librdmacm1"), nullptr) << why;
-    EXPECT_FALSE(swl_cm_load(&cm, unrelated, why, sizeof(why)));
-    EXPECT_NE(strstr(why, "rdma_create_event_channel"), nullptr) << why;
-    EXPECT_EQ(cm.library, nullptr);
-    swl_cm_unload(&cm);
 }
 
 } // namespace

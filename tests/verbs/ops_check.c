@@ -1,15 +1,11 @@
 /* ops_check.c: what Swimlane needs of a verbs device, asked of the device itself with plain libibverbs:
- * RDMA write, write with immediate, read, inline send, fetch-and-add where the device has it, and that
+ * RDMA write, read, inline send, fetch-and-add where the device has it, and that
  * what signals a write is never seen before the write. Both ends are in this process.
  *
  * Layer: tests/verbs, no part of the library. Runs inside the virtual machine of rxe-vm.
  *
- *   ops_check rc DEVICE GID_INDEX [DEVICE GID_INDEX]   connects as Swimlane does on RoCE
- *   ops_check cm ADDRESS [ADDRESS]                     connects by rdma_cm, the only way of iWARP */
-#include <arpa/inet.h>
+ *   ops_check DEVICE GID_INDEX [DEVICE GID_INDEX] */
 #include <infiniband/verbs.h>
-#include <pthread.h>
-#include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,11 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { PORT = 17471, SIZE = 1 << 20, ROUNDS = 64, PIECE = 4096 };
+enum { SIZE = 1 << 20, ROUNDS = 64, PIECE = 4096 };
 
 struct end {
-    struct rdma_event_channel *channel;
-    struct rdma_cm_id *id; /* NULL: connected by hand */
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_cq *cq;
@@ -39,7 +33,6 @@ struct far {
 };
 
 static struct end server, client;
-static const char *server_address, *client_address;
 static int failed;
 
 static void die(const char *what)
@@ -100,7 +93,7 @@ static void post_recv(struct end *e)
         die("ibv_post_recv");
 }
 
-/* ---- connection by hand ---- */
+/* ---- connection ---- */
 
 static void open_by_name(struct end *e, const char *name, const char *gid_index)
 {
@@ -123,7 +116,7 @@ static void open_by_name(struct end *e, const char *name, const char *gid_index)
         die("ibv_create_qp");
 }
 
-static void connect_by_hand(struct end *e, const struct end *peer)
+static void connect_to(struct end *e, const struct end *peer)
 {
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
                                .port_num = 1,
@@ -157,94 +150,6 @@ static void connect_by_hand(struct end *e, const struct end *peer)
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
         die("to RTS");
-}
-
-/* ---- connection by rdma_cm ---- */
-
-static struct rdma_cm_event *next_event(struct end *e, enum rdma_cm_event_type want)
-{
-    struct rdma_cm_event *event;
-
-    if (rdma_get_cm_event(e->channel, &event))
-        die("rdma_get_cm_event");
-    if (event->event != want) {
-        fprintf(stderr, "event %s (status %d) instead of %s\n", rdma_event_str(event->event),
-                event->status, rdma_event_str(want));
-        exit(1);
-    }
-    return event;
-}
-
-static void pass_event(struct end *e, enum rdma_cm_event_type want)
-{
-    rdma_ack_cm_event(next_event(e, want));
-}
-
-static void make_cm_qp(struct end *e)
-{
-    e->context = e->id->verbs;
-    make_memory(e);
-    struct ibv_qp_init_attr attr = qp_attr(e);
-    if (rdma_create_qp(e->id, e->pd, &attr))
-        die("rdma_create_qp");
-    e->qp = e->id->qp;
-}
-
-static pthread_barrier_t listening;
-
-static void *serve(void *unused)
-{
-    struct rdma_cm_id *listener;
-    struct rdma_cm_event *event;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
-
-    (void)unused;
-    inet_pton(AF_INET, server_address, &at.sin_addr);
-    server.channel = rdma_create_event_channel();
-    if (!server.channel || rdma_create_id(server.channel, &listener, NULL, RDMA_PS_TCP))
-        die("rdma_create_id");
-    if (rdma_bind_addr(listener, (struct sockaddr *)&at) || rdma_listen(listener, 1))
-        die("rdma_listen");
-    pthread_barrier_wait(&listening);
-    event = next_event(&server, RDMA_CM_EVENT_CONNECT_REQUEST);
-    server.id = event->id;
-    make_cm_qp(&server);
-    if (rdma_accept(server.id, &param))
-        die("rdma_accept");
-    rdma_ack_cm_event(event);
-    pass_event(&server, RDMA_CM_EVENT_ESTABLISHED);
-    return NULL;
-}
-
-static void connect_by_cm(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-    struct sockaddr_in from = {.sin_family = AF_INET};
-    struct rdma_conn_param param = {
-        .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
-    pthread_t thread;
-
-    pthread_barrier_init(&listening, NULL, 2);
-    if (pthread_create(&thread, NULL, serve, NULL))
-        die("pthread_create");
-    pthread_barrier_wait(&listening);
-    inet_pton(AF_INET, server_address, &to.sin_addr);
-    inet_pton(AF_INET, client_address, &from.sin_addr);
-    client.channel = rdma_create_event_channel();
-    if (!client.channel || rdma_create_id(client.channel, &client.id, NULL, RDMA_PS_TCP))
-        die("rdma_create_id");
-    if (rdma_resolve_addr(client.id, (struct sockaddr *)&from, (struct sockaddr *)&to, 5000))
-        die("rdma_resolve_addr");
-    pass_event(&client, RDMA_CM_EVENT_ADDR_RESOLVED);
-    if (rdma_resolve_route(client.id, 5000))
-        die("rdma_resolve_route");
-    pass_event(&client, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    make_cm_qp(&client);
-    if (rdma_connect(client.id, &param))
-        die("rdma_connect");
-    pass_event(&client, RDMA_CM_EVENT_ESTABLISHED);
-    pthread_join(thread, NULL);
 }
 
 /* ---- operations ---- */
@@ -360,7 +265,7 @@ static void check_add(void)
 }
 
 /* The same with a completion of the receiver as the signal. */
-static void check_behind(enum ibv_wr_opcode opcode, const char *what)
+static void check_send_behind(void)
 {
     uint32_t late = 0;
     bool good = true;
@@ -368,55 +273,40 @@ static void check_behind(enum ibv_wr_opcode opcode, const char *what)
 
     for (uint32_t i = 1; i <= ROUNDS && good; i++) {
         struct ibv_send_wr write = request(IBV_WR_RDMA_WRITE, &from, 0, PIECE);
-        struct ibv_send_wr signal = request(opcode, &none, 0, 0);
-        struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+        struct ibv_send_wr signal = request(IBV_WR_SEND, &none, 0, 0);
+        struct ibv_wc wc;
 
         post_recv(&server);
         memset(client.buffer + PIECE, (int)(i + 100), PIECE);
         from.addr += PIECE;
         signal.num_sge = 0;
-        signal.imm_data = htonl(i);
         write.send_flags = 0;
         write.next = &signal;
         good = done(&write) && wait_completion(&server, &wc) == 0;
-        if (good && opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-            good = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && ntohl(wc.imm_data) == i;
         for (uint32_t k = 0; k < PIECE; k++)
             late += server.buffer[k] != (unsigned char)(i + 100);
     }
-    report(what, good && late == 0);
+    report("send behind writes", good && late == 0);
 }
 
 int main(int argc, char **argv)
 {
-    bool by_hand = argc >= 4 && strcmp(argv[1], "rc") == 0;
-
-    if (by_hand) {
-        open_by_name(&server, argv[2], argv[3]);
-        open_by_name(&client, argv[argc > 5 ? 4 : 2], argv[argc > 5 ? 5 : 3]);
-        connect_by_hand(&server, &client);
-        connect_by_hand(&client, &server);
-    } else if (argc >= 3 && strcmp(argv[1], "cm") == 0) {
-        server_address = argv[2];
-        client_address = argv[argc > 3 ? 3 : 2];
-        connect_by_cm();
-    } else {
-        fprintf(stderr, "usage: %s rc DEVICE GID_INDEX [DEVICE GID_INDEX] | cm ADDRESS [ADDRESS]\n",
-                argv[0]);
+    if (argc != 3 && argc != 5) {
+        fprintf(stderr, "usage: %s DEVICE GID_INDEX [DEVICE GID_INDEX]\n", argv[0]);
         return 2;
     }
+    open_by_name(&server, argv[1], argv[2]);
+    open_by_name(&client, argv[argc - 2], argv[argc - 1]);
+    connect_to(&server, &client);
+    connect_to(&client, &server);
     printf("%s to %s\n", ibv_get_device_name(client.context->device),
            ibv_get_device_name(server.context->device));
     check_moves();
     check_send();
-    check_behind(IBV_WR_SEND, "send behind writes");
+    check_send_behind();
     if (server.atomics)
         check_add();
     else
         printf("none fetch-and-add: the device has no atomics\n");
-    if (client.context->device->transport_type != IBV_TRANSPORT_IWARP)
-        check_behind(IBV_WR_RDMA_WRITE_WITH_IMM, "write with immediate behind writes");
-    else
-        printf("none write with immediate: iWARP has none\n");
     return failed ? 1 : 0;
 }

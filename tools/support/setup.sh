@@ -65,7 +65,6 @@ want_to_check() {
     case $1 in
     sim | asan | tsan | cuda)
         need /usr/include/infiniband/mlx5dv.h libibverbs-dev
-        need /usr/include/rdma/rdma_cma.h librdmacm-dev
         need pkg-config pkg-config
         ;;
     hidden) need unshare util-linux ;;

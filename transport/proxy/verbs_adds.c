@@ -1,41 +1,15 @@
-/* verbs_adds.c: adds that the host of the receiver executes; the forms of a message in verbs_wire.h.
+/* verbs_adds.c: adds that the host of the receiver executes; see verbs_wire.h.
  *
  * Layer: transport/proxy. Serving thread, with the queue pair's lock. */
 #include "transport/proxy/verbs_wire.h"
 
-#include <arpa/inet.h>
-#include <string.h>
-
-/* ---- sender ---- */
-
-bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, uint32_t *immediate,
-                       struct verbs_message *message)
-{
-    /* words that are neighbours have places of their own */
-    const uint32_t place = (uint32_t)(r->remote / 8 % VERBS_PLACES);
-    struct verbs_word *word = &q->said[place];
-
-    if (q->adds == SWL_ADDS_IMMEDIATES && word->address == r->remote && word->rkey == r->rkey &&
-        r->remote != 0 && r->value >> VERBS_VALUE_BITS == 0) {
-        *immediate = htonl(place << VERBS_VALUE_BITS | (uint32_t)r->value);
-        return true;
-    }
-    *word = (struct verbs_word){r->remote, r->rkey};
-    *message =
-        (struct verbs_message){r->remote, r->value, r->rkey, (uint16_t)place, VERBS_MESSAGE_ADD};
-    return false;
-}
-
-/* ---- receiver ---- */
-
-int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot)
+int swl_verbs_post_receive(const struct verbs_queue *q, uint32_t slot)
 {
     struct verbs_sge sge = {(uintptr_t)&q->mailbox->messages[slot], sizeof(struct verbs_message),
                             q->mailbox_mr->lkey};
     struct verbs_recv_wr wr = {.wr_id = VERBS_ID_RECEIVE | slot, .sg_list = &sge, .num_sge = 1};
     struct verbs_recv_wr *bad;
 
-    (void)w;
     return q->qp->context->post_recv(q->qp, &wr, &bad);
 }
 
@@ -67,46 +41,22 @@ static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
     return syndrome;
 }
 
-/* What has arrived, in full; false: nothing that we send. */
-static bool understand(struct verbs_queue *q, const struct verbs_wc *wc, uint32_t slot,
-                       struct verbs_message *m)
-{
-    const uint32_t bits = ntohl(wc->imm_data), place = bits >> VERBS_VALUE_BITS;
-    struct verbs_word *word;
-
-    if (wc->opcode == VERBS_WC_RECV_IMM) {
-        word = &q->heard[place];
-        *m = (struct verbs_message){word->address, bits & ((1u << VERBS_VALUE_BITS) - 1),
-                                    word->rkey, (uint16_t)place, VERBS_MESSAGE_ADD};
-        return word->address != 0;
-    }
-    *m = q->mailbox->messages[slot];
-    if (wc->byte_len != sizeof(*m) || m->place >= VERBS_PLACES)
-        return false;
-    if (m->magic != VERBS_MESSAGE_ADD)
-        return m->magic == VERBS_MESSAGE_CONFIRM || m->magic == VERBS_MESSAGE_GREETING;
-    q->heard[m->place] = (struct verbs_word){m->address, m->rkey};
-    return true;
-}
-
 /* Apply, make room for the next, count. Behind a refused message none is applied. */
 static void take_message(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
 {
     const uint32_t slot = (uint32_t)(wc->wr_id & ~VERBS_ID_RECEIVE);
+    const struct verbs_message *m = &q->mailbox->messages[slot];
     uint32_t syndrome = SWL_SYNDROME_REMOTE_REQUEST;
-    struct verbs_message m;
 
     if (q->applied & 0xff)
         return;
-    if (understand(q, wc, slot, &m))
-        syndrome = m.magic == VERBS_MESSAGE_ADD ? apply(w, &m) : (uint32_t)SWL_SYNDROME_NONE;
+    if (wc->byte_len == sizeof(*m) && m->magic == VERBS_MESSAGE_ADD)
+        syndrome = apply(w, m);
     if (syndrome)
         q->applied |= syndrome;
-    else if (m.magic == VERBS_MESSAGE_GREETING)
-        swl_verbs_cm_heard(q);
     else
         q->applied += 1 << 8;
-    if (swl_verbs_post_receive(w, q, slot) != 0)
+    if (swl_verbs_post_receive(q, slot) != 0)
         swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the device refuses a receive");
 }
 
@@ -117,14 +67,14 @@ void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const st
         return;
     }
     /* no more can wait than receives were posted */
-    q->held[q->held_end++ % w->nreceives] = (struct verbs_held){*wc, w->flush.asked + 1};
+    q->held[q->held_end++ % w->depth] = (struct verbs_held){*wc, w->flush.asked + 1};
     w->flush.wanted = true;
 }
 
 void swl_verbs_add_release(struct verbs_wire *w, struct verbs_queue *q)
 {
     for (; q->held_first != q->held_end; q->held_first++) {
-        const struct verbs_held *held = &q->held[q->held_first % w->nreceives];
+        const struct verbs_held *held = &q->held[q->held_first % w->depth];
 
         if (held->turn > w->flush.done)
             break;
@@ -144,7 +94,7 @@ void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q
                                .opcode = VERBS_WR_WRITE,
                                .send_flags = VERBS_SEND_INLINE | VERBS_SEND_SIGNALLED};
 
-    if (q->applied == q->applied_told || q->ack_posted || q->syndrome || !q->open || q->lost)
+    if (q->applied == q->applied_told || q->ack_posted || q->syndrome)
         return;
     wr.wr.rdma.remote_addr = q->peer_applied;
     wr.wr.rdma.rkey = q->peer_applied_key;

@@ -1,8 +1,7 @@
 /* verbs_post.c: the serving thread of the verbs wire: posts, completions, events.
  *
  * Layer: transport/proxy; see verbs_wire.h. What the proxy hands over at once becomes one linked post,
- * whose last request is signalled. NOPs are not posted: they complete with what is before them. A
- * request is named by its index, one that carries two entries by the first. */
+ * whose last request is signalled. NOPs are not posted: they complete with what is before them. */
 #include "transport/proxy/verbs_wire.h"
 
 #include "src/base/log.h"
@@ -45,11 +44,11 @@ int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first
     return q->qp->context->post_send(q->qp, first, &bad);
 }
 
-/* Requests on their way into one post, and a confirmation. */
+/* Requests on their way into one post. */
 struct batch {
-    struct verbs_send_wr wrs[POST_MAX + 1];
-    struct verbs_sge sges[POST_MAX + 1];
-    struct verbs_message messages[POST_MAX + 1];
+    struct verbs_send_wr wrs[POST_MAX];
+    struct verbs_sge sges[POST_MAX];
+    struct verbs_message messages[POST_MAX];
     uint32_t count;
 };
 
@@ -67,16 +66,7 @@ static struct verbs_send_wr *next_of(struct batch *b, uint64_t index)
     return wr;
 }
 
-/* iWARP: short payload goes with the request. The software device (siw, Linux 6.1) may fetch it in a
- * thread of the kernel while it still believes to be in our call, and then sends bytes of whatever
- * process ran there before. */
-static bool carries(struct verbs_wire *w, const struct swl_wire_request *r)
-{
-    return w->cm && r->opcode == SWL_WQE_WRITE && r->bytes <= VERBS_INLINE_BYTES &&
-           swl_verbs_readable(w, r->lkey, r->local, r->bytes);
-}
-
-static void put_move(struct verbs_wire *w, struct batch *b, const struct swl_wire_request *r)
+static void put_move(struct batch *b, const struct swl_wire_request *r)
 {
     struct verbs_send_wr *wr = next_of(b, r->index);
 
@@ -86,8 +76,6 @@ static void put_move(struct verbs_wire *w, struct batch *b, const struct swl_wir
     wr->wr.rdma.rkey = r->rkey;
     if (r->is_inline) {
         wr->sg_list->addr = (uintptr_t)r->data;
-        wr->send_flags = VERBS_SEND_INLINE;
-    } else if (carries(w, r)) {
         wr->send_flags = VERBS_SEND_INLINE;
     }
 }
@@ -103,49 +91,16 @@ static void put_atomic(struct batch *b, const struct swl_wire_request *r)
     wr->wr.atomic.rkey = r->rkey;
 }
 
-/* What messages[] says in this place. */
-static void put_send(struct batch *b, uint64_t index)
+/* An add that the peer's host applies. */
+static void put_message(struct batch *b, const struct swl_wire_request *r)
 {
     struct verbs_message *message = &b->messages[b->count];
-    struct verbs_send_wr *wr = next_of(b, index);
+    struct verbs_send_wr *wr = next_of(b, r->index);
 
+    *message = (struct verbs_message){r->remote, r->value, r->rkey, VERBS_MESSAGE_ADD};
     wr->opcode = VERBS_WR_SEND;
     wr->send_flags = VERBS_SEND_INLINE;
     *wr->sg_list = (struct verbs_sge){(uintptr_t)message, sizeof(*message), 0};
-}
-
-/* A message that ends a post: the WRITEs behind the last one are complete when this is counted. */
-static void put_confirmation(struct verbs_queue *q, struct batch *b, uint64_t index)
-{
-    b->messages[b->count] = (struct verbs_message){.magic = VERBS_MESSAGE_CONFIRM};
-    q->messages++;
-    put_send(b, index);
-}
-
-/* An add as a message; behind: the request before it is its neighbour, a WRITE that could carry it. */
-static void put_message(const struct verbs_wire *w, struct verbs_queue *q, struct batch *b,
-                        const struct swl_wire_request *r, bool behind)
-{
-    struct verbs_message *message = &b->messages[b->count];
-    struct verbs_send_wr *wr;
-    uint32_t immediate;
-
-    q->needs[r->index % w->depth] = ++q->messages;
-    if (!swl_verbs_add_say(q, r, &immediate, message)) {
-        put_send(b, r->index);
-        return;
-    }
-    if (behind) {
-        wr = &b->wrs[b->count - 1];
-        q->kinds[(r->index - 1) % w->depth] = VERBS_KIND_FUSED;
-    } else { /* of no bytes, to where we may write */
-        wr = next_of(b, r->index);
-        wr->num_sge = 0;
-        wr->wr.rdma.remote_addr = q->peer_applied;
-        wr->wr.rdma.rkey = q->peer_applied_key;
-    }
-    wr->opcode = VERBS_WR_WRITE_IMM;
-    wr->imm_data = immediate;
 }
 
 /* Hand n requests to the device in one post. */
@@ -153,33 +108,22 @@ static void post_some(struct verbs_wire *w, struct verbs_queue *q,
                       const struct swl_wire_request *requests, uint32_t n)
 {
     struct batch b;
-    bool confirm = false;
 
     b.count = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct swl_wire_request *r = &requests[i];
-        const bool behind = i > 0 && requests[i - 1].opcode == SWL_WQE_WRITE;
-        uint8_t *kind = &q->kinds[r->index % w->depth];
+        struct verbs_entry *entry = &q->entries[r->index % w->depth];
 
-        q->needs[r->index % w->depth] = 0;
-        *kind = r->opcode == SWL_WQE_NOP ? VERBS_KIND_NOP : VERBS_KIND_PLAIN;
+        *entry = (struct verbs_entry){0, r->opcode == SWL_WQE_NOP};
         if (r->opcode == SWL_WQE_READ || r->opcode == SWL_WQE_WRITE) {
-            put_move(w, &b, r);
-            if (w->cm && r->opcode == SWL_WQE_WRITE) {
-                *kind = VERBS_KIND_WRITE;
-                q->needs[r->index % w->depth] = q->messages + 1;
-                confirm = true;
-            }
+            put_move(&b, r);
         } else if (r->opcode == SWL_WQE_FETCH_ADD && q->adds == SWL_ADDS_ATOMICS) {
             put_atomic(&b, r);
         } else if (r->opcode == SWL_WQE_FETCH_ADD) {
-            *kind = VERBS_KIND_ADD;
-            put_message(w, q, &b, r, behind);
-            confirm = false;
+            entry->messages = ++q->messages;
+            put_message(&b, r);
         }
     }
-    if (confirm)
-        put_confirmation(q, &b, q->posted + n - 1);
     q->posted += n;
     if (b.count == 0)
         return;
@@ -192,11 +136,8 @@ static void post_some(struct verbs_wire *w, struct verbs_queue *q,
 /* They are never posted and never complete. */
 static void skip(const struct verbs_wire *w, struct verbs_queue *q, uint64_t n)
 {
-    for (; n > 0; n--) {
-        q->kinds[q->posted % w->depth] = VERBS_KIND_PLAIN;
-        q->needs[q->posted % w->depth] = 0;
-        q->posted++;
-    }
+    for (; n > 0; n--)
+        q->entries[q->posted++ % w->depth] = (struct verbs_entry){0, false};
 }
 
 uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
@@ -207,7 +148,7 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
     uint32_t taken = 0;
 
     (void)pthread_mutex_lock(&q->lock);
-    while (q->connected && (q->open || q->lost || q->syndrome) && taken < n) {
+    while (q->connected && taken < n) {
         uint64_t count = w->depth - (q->posted - q->done);
 
         if (count > n - taken)
@@ -216,7 +157,7 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
             count = POST_MAX;
         if (count == 0)
             break;
-        if (q->syndrome || q->lost) /* they are flushed behind the error */
+        if (q->syndrome) /* they are flushed behind the error */
             skip(w, q, count);
         else
             post_some(w, q, requests + taken, (uint32_t)count);
@@ -230,9 +171,7 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
 
 static void take(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
 {
-    if (wc->status == VERBS_WC_FLUSHED && w->cm) {
-        q->lost = true; /* the cause comes by other ways, if at all */
-    } else if (wc->status) {
+    if (wc->status) {
         /* of a request: everything before it has completed */
         if (!q->syndrome && !(wc->wr_id & (VERBS_ID_ACK | VERBS_ID_RECEIVE)) && wc->wr_id > q->sent)
             q->sent = wc->wr_id;
@@ -243,7 +182,6 @@ static void take(struct verbs_wire *w, struct verbs_queue *q, const struct verbs
         swl_verbs_add_receive(w, q, wc);
     } else if (wc->wr_id >= q->sent && !q->syndrome) {
         q->sent = wc->wr_id + 1;
-        q->sent += q->kinds[wc->wr_id % w->depth] == VERBS_KIND_FUSED;
     }
 }
 
@@ -254,14 +192,11 @@ static void settle(const struct verbs_wire *w, struct verbs_queue *q)
     const uint64_t applied = __atomic_load_n(&q->mailbox->applied, __ATOMIC_ACQUIRE);
 
     while (q->done < q->posted) {
-        const uint8_t kind = q->kinds[q->done % w->depth];
-        uint64_t count;
+        const struct verbs_entry *entry = &q->entries[q->done % w->depth];
 
-        if (kind != VERBS_KIND_NOP && q->done >= q->sent)
+        if (!entry->nop && q->done >= q->sent)
             break;
-        /* what is before a refused message has been placed */
-        count = (applied >> 8) + (kind == VERBS_KIND_WRITE && (applied & 0xff));
-        if (q->needs[q->done % w->depth] > count) {
+        if (entry->messages > applied >> 8) {
             if (applied & 0xff)
                 swl_verbs_fail(w, q, (uint32_t)(applied & 0xff), "the peer refuses an add");
             break;
@@ -299,8 +234,6 @@ static bool next_done(struct verbs_wire *w, uint32_t i, struct swl_wire_done *do
     if (q->adds != SWL_ADDS_ATOMICS || q->sent != q->posted)
         drain(w, q);
     settle(w, q);
-    if (q->lost && q->done != q->posted)
-        swl_verbs_fail(w, q, SWL_SYNDROME_RETRY, "the connection has ended");
     if (q->done != q->told) {
         *done = (struct swl_wire_done){.index = q->done - 1, .qp = i};
         q->told = q->done;
@@ -380,5 +313,5 @@ bool swl_verbs_progress(struct swl_wire *wire)
 
     if (w->progress_calls++ % EVENTS_EVERY == 0)
         take_events(w, __atomic_load_n(&w->nqps, __ATOMIC_ACQUIRE));
-    return swl_verbs_cm_progress(w) || w->busy;
+    return w->busy;
 }

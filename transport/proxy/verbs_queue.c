@@ -12,15 +12,11 @@
 #include <string.h>
 
 #define VERBS_ADDRESS_ID 0x76657262u
-#define IWARP_ADDRESS_ID 0x69576172u
 
 /* Travels as struct swl_wire_address. */
 struct verbs_end {
     uint32_t id, adds;
-    union {
-        struct mlx5_end end;
-        struct verbs_place place; /* of iWARP */
-    } at;
+    struct mlx5_end end;
     uint32_t applied_key;
     uint64_t applied;
 };
@@ -37,8 +33,6 @@ static ncclResult_t close_objects(struct verbs_wire *w, struct verbs_queue *q)
     ncclResult_t rc = ncclSuccess, next;
     int error;
 
-    if (w->cm)
-        swl_verbs_cm_leave(w, q);
     if (q->qp) {
         error = w->verbs.ibv_destroy_qp(q->qp);
         if (error)
@@ -59,25 +53,18 @@ ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
     ncclResult_t rc, next;
     int error;
 
-    swl_verbs_cm_lock(w); /* requests of peers go with it */
     rc = close_objects(w, q);
-    swl_verbs_cm_unlock(w);
     if (q->mailbox_mr) {
         error = w->verbs.ibv_dereg_mr(q->mailbox_mr);
         next = error ? refuse(w, "keeps a mailbox", error) : ncclSuccess;
         rc = rc != ncclSuccess ? rc : next;
     }
     free(q->mailbox);
-    free(q->kinds);
-    free(q->needs);
-    free(q->said);
-    free(q->heard);
+    free(q->entries);
     free(q->held);
     q->mailbox_mr = NULL;
     q->mailbox = NULL;
-    q->kinds = NULL;
-    q->needs = NULL;
-    q->said = q->heard = NULL;
+    q->entries = NULL;
     q->held = NULL;
     return rc;
 }
@@ -88,43 +75,39 @@ static ncclResult_t open_objects(struct verbs_wire *w, struct verbs_queue *q)
 
     memset(&attr, 0, sizeof(attr));
     errno = 0;
-    q->cq = w->verbs.ibv_create_cq(w->context, (int)(w->nsends + w->nreceives + 1), NULL, NULL, 0);
+    q->cq = w->verbs.ibv_create_cq(w->context, (int)(2 * w->depth + 2), NULL, NULL, 0);
     if (q->cq == NULL)
         return refuse(w, "gives no completion queue", errno);
     attr.send_cq = attr.recv_cq = q->cq;
     attr.qp_type = VERBS_RC;
-    attr.cap = (struct verbs_qp_cap){w->nsends, w->nreceives, 1, 1, VERBS_INLINE_BYTES};
+    /* and the count that we write back */
+    attr.cap = (struct verbs_qp_cap){w->depth + 1, w->depth, 1, 1, VERBS_INLINE_BYTES};
     q->qp = w->verbs.ibv_create_qp(w->pd, &attr);
     if (q->qp == NULL)
         return refuse(w, "gives no queue pair", errno);
     q->psn = swl_rc_psn(q->qp->qp_num);
-    return w->cm ? swl_verbs_cm_number(w, q) : ncclSuccess;
+    return ncclSuccess;
 }
 
 static void start(const struct verbs_wire *w, struct verbs_queue *q)
 {
-    q->connected = q->ack_posted = q->open = q->lost = false;
+    q->connected = q->ack_posted = false;
     q->adds = w->adds;
     q->syndrome = q->failed_told = 0;
     q->posted = q->sent = q->done = q->told = w->first_index;
     q->messages = q->applied = q->applied_told = 0;
     q->held_first = q->held_end = 0;
-    memset(q->said, 0, VERBS_PLACES * sizeof(*q->said));
-    memset(q->heard, 0, VERBS_PLACES * sizeof(*q->heard));
     __atomic_store_n(&q->mailbox->applied, 0, __ATOMIC_RELAXED);
 }
 
 static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
 {
-    const size_t bytes = sizeof(*q->mailbox) + w->nreceives * sizeof(q->mailbox->messages[0]);
+    const size_t bytes = sizeof(*q->mailbox) + w->depth * sizeof(q->mailbox->messages[0]);
 
-    q->kinds = calloc(w->depth, 1);
-    q->needs = calloc(w->depth, sizeof(*q->needs));
-    q->said = calloc(VERBS_PLACES, sizeof(*q->said));
-    q->heard = calloc(VERBS_PLACES, sizeof(*q->heard));
-    q->held = calloc(w->nreceives, sizeof(*q->held));
+    q->entries = calloc(w->depth, sizeof(*q->entries));
+    q->held = calloc(w->depth, sizeof(*q->held));
     q->mailbox = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (!q->kinds || !q->needs || !q->said || !q->heard || !q->held || !q->mailbox)
+    if (!q->entries || !q->held || !q->mailbox)
         return swl_fail(ncclSystemError, "rank %u nic: no memory for a queue pair", w->rank);
     memset(q->mailbox, 0, bytes);
     errno = 0;
@@ -162,15 +145,12 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
 {
     const struct verbs_wire *w = verbs_of(wire);
     const struct verbs_queue *q = &w->queues[qp];
-    struct verbs_end e = {.id = w->cm ? IWARP_ADDRESS_ID : VERBS_ADDRESS_ID, .adds = w->adds};
+    struct verbs_end e = {.id = VERBS_ADDRESS_ID, .adds = w->adds};
 
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    if (w->cm)
-        swl_verbs_cm_place(w, q, &e.at.place);
-    else
-        e.at.end = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
+    e.end = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
     e.applied = (uintptr_t)&q->mailbox->applied;
     e.applied_key = q->mailbox_mr->rkey;
     memset(address_p, 0, sizeof(*address_p));
@@ -184,10 +164,10 @@ static ncclResult_t step(const struct verbs_wire *w, int error, const char *what
     return error ? refuse(w, what, error) : ncclSuccess;
 }
 
-static ncclResult_t post_receives(struct verbs_wire *w, struct verbs_queue *q)
+static ncclResult_t post_receives(const struct verbs_wire *w, const struct verbs_queue *q)
 {
-    for (uint32_t i = 0; q->adds != SWL_ADDS_ATOMICS && i < w->nreceives; i++) {
-        const int error = swl_verbs_post_receive(w, q, i);
+    for (uint32_t i = 0; q->adds != SWL_ADDS_ATOMICS && i < w->depth; i++) {
+        const int error = swl_verbs_post_receive(q, i);
 
         if (error)
             return refuse(w, "takes no receives", error);
@@ -203,31 +183,14 @@ static ncclResult_t connect_path(struct verbs_wire *w, struct verbs_queue *q,
     const char *why;
     struct mlx5_path path;
 
-    if (!swl_mlx5_path(&path, &mine, &peer->at.end, &w->tuning, &why))
+    if (!swl_mlx5_path(&path, &mine, &peer->end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach its peer: %s", w->rank,
                         w->port.name, why);
     SWL_TRY(
         step(w, swl_rc_init(&w->verbs, q->qp, &w->port, adds), "does not initialise a queue pair"));
     SWL_TRY(post_receives(w, q));
     SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, &path), "does not connect a queue pair"));
-    SWL_TRY(step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send"));
-    q->open = true;
-    return ncclSuccess;
-}
-
-/* The rest is done by the device's connection manager and the serving thread. */
-static ncclResult_t connect_iwarp(struct verbs_wire *w, struct verbs_queue *q,
-                                  const struct verbs_end *peer)
-{
-    struct verbs_qp_attr a;
-
-    memset(&a, 0, sizeof(a));
-    a.qp_state = VERBS_STATE_INIT;
-    a.qp_access_flags = VERBS_ACCESS_REMOTE_WRITE | VERBS_ACCESS_REMOTE_READ;
-    SWL_TRY(step(w, w->verbs.ibv_modify_qp(q->qp, &a, VERBS_QP_STATE | VERBS_QP_ACCESS),
-                 "does not initialise a queue pair"));
-    SWL_TRY(post_receives(w, q));
-    return swl_verbs_cm_connect(w, q, &peer->at.place);
+    return step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send");
 }
 
 ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
@@ -242,25 +205,20 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
     if (q->qp == NULL)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
                         w->rank, qp);
-    if (e.id != (w->cm ? IWARP_ADDRESS_ID : VERBS_ADDRESS_ID))
+    if (e.id != VERBS_ADDRESS_ID)
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: %s queue pair %u cannot reach its peer: its address is of "
                         "another kind",
                         w->rank, w->port.name, qp);
-    swl_verbs_cm_lock(w);
     (void)pthread_mutex_lock(&q->lock);
     q->adds = w->adds > e.adds ? w->adds : e.adds;
     q->peer_applied = e.applied;
     q->peer_applied_key = e.applied_key;
-    rc = w->cm ? connect_iwarp(w, q, &e) : connect_path(w, q, &e);
+    rc = connect_path(w, q, &e);
     q->connected = rc == ncclSuccess;
-    if (rc != ncclSuccess) { /* as before; what fails here fails again in the next connect */
-        if (w->cm)
-            swl_verbs_cm_leave(w, q);
+    if (rc != ncclSuccess) /* as before; what fails here fails again in the next connect */
         (void)swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_RESET);
-    }
     (void)pthread_mutex_unlock(&q->lock);
-    swl_verbs_cm_unlock(w);
     return rc;
 }
 
@@ -271,7 +229,7 @@ ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp)
     ncclResult_t rc = ncclSuccess;
 
     (void)pthread_mutex_lock(&q->lock);
-    q->connected = q->open = q->link.waits = false;
+    q->connected = false;
     if (q->qp)
         rc = step(w, swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_ERROR),
                   "does not stop a queue pair");
@@ -285,7 +243,6 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
     struct verbs_queue *q = &w->queues[qp];
     ncclResult_t rc;
 
-    swl_verbs_cm_lock(w);
     (void)pthread_mutex_lock(&q->lock);
     rc = close_objects(w, q);
     start(w, q);
@@ -294,6 +251,5 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
     if (rc != ncclSuccess)
         (void)close_objects(w, q);
     (void)pthread_mutex_unlock(&q->lock);
-    swl_verbs_cm_unlock(w);
     return rc;
 }

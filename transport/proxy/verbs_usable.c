@@ -26,7 +26,6 @@ static bool takes_memory(const struct swl_verbs *verbs, struct ibv_pd *pd,
 {
     const size_t bytes = 65536;
     const char *name = port->name;
-    bool reads;
     struct verbs_mr *mr;
     void *memory = NULL;
     cudaError_t error = swl_gpu_malloc(&memory, bytes);
@@ -38,13 +37,9 @@ static bool takes_memory(const struct swl_verbs *verbs, struct ibv_pd *pd,
     errno = 0;
     mr = verbs->ibv_reg_mr(pd, memory, bytes, VERBS_ACCESS_LOCAL_WRITE);
     refused = errno;
-    reads = swl_mover_reads(memory);
     if (mr)
         (void)verbs->ibv_dereg_mr(mr);
     (void)swl_gpu_free(memory);
-    if (mr && port->iwarp && !reads) /* no queue pair is its own peer there: verbs_flush.c */
-        return say(why, why_bytes, name, "is not used with memory of the GPU",
-                   "an iWARP device does not tell when a GPU sees what it has placed");
     return mr || say(why, why_bytes, name,
                      "cannot register memory of the GPU (module nvidia-peermem, ulimit -l)",
                      text_of(refused));
@@ -69,15 +64,13 @@ bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_c
                            char *why, size_t why_bytes)
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
-    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_IWARP, config->near,
+    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_ANY, config->near,
                                        ib->pkey};
     struct ibv_context *context = NULL;
     struct swl_port port;
     bool ok;
 
     ok = swl_port_open(verbs, &want, &context, &port, why, why_bytes);
-    if (ok && port.iwarp)
-        ok = swl_verbs_cm_usable(verbs, port.name, why, why_bytes);
     ok = ok && reaches_memory(verbs, context, &port, why, why_bytes);
     if (context)
         (void)verbs->ibv_close_device(context);

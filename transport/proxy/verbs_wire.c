@@ -24,15 +24,14 @@ static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_conf
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
     const struct swl_port_want want = {.hca = ib->hca,
                                        .gid_index = ib->gid_index,
-                                       .kind = SWL_PORT_IWARP,
+                                       .kind = SWL_PORT_ANY,
                                        .near = config->near,
                                        .pkey = ib->pkey};
     char text[256];
 
     if (!swl_port_open(&w->verbs, &want, &w->context, &w->port, text, sizeof(text)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", w->rank, text);
-    if (!w->port.iwarp)
-        SWL_TRY(swl_mlx5_tune(&w->tuning, w->rank, ib, &w->port));
+    SWL_TRY(swl_mlx5_tune(&w->tuning, w->rank, ib, &w->port));
     if (w->verbs.ibv_query_device(w->context, &w->attr) != 0)
         return swl_fail(ncclSystemError, "rank %u nic: %s does not tell its limits", w->rank,
                         w->port.name);
@@ -51,18 +50,12 @@ static ncclResult_t unblock_events(const struct verbs_wire *w)
     return ncclSuccess;
 }
 
-static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config *config,
-                             const struct swl_cm *cm)
+static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config *config)
 {
     SWL_TRY(open_device(w, config));
     SWL_TRY(unblock_events(w));
-    if (w->attr.atomic_cap == VERBS_ATOMIC_NONE && w->adds == SWL_ADDS_ATOMICS)
-        w->adds = SWL_ADDS_IMMEDIATES;
-    if (w->port.iwarp)
+    if (w->attr.atomic_cap == VERBS_ATOMIC_NONE)
         w->adds = SWL_ADDS_MESSAGES;
-    /* the count that we write back; on iWARP a confirmation for each request, and greetings */
-    w->nsends = w->port.iwarp ? 2 * w->depth + 2 : w->depth + 1;
-    w->nreceives = w->port.iwarp ? w->depth + 1 : w->depth;
     if (!swl_mover_open(&w->mover, config->device, w->rank, config->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: no memory for adds of its peers", w->rank);
     errno = 0;
@@ -70,7 +63,7 @@ static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config 
     if (w->pd == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: %s gives no protection domain: %s", w->rank,
                         w->port.name, reason(errno));
-    return w->port.iwarp ? swl_verbs_cm_open(w, cm) : ncclSuccess;
+    return ncclSuccess;
 }
 
 static ncclResult_t verbs_dereg(struct verbs_wire *w, struct verbs_mr *mr)
@@ -93,7 +86,6 @@ static ncclResult_t close_all(struct verbs_wire *w)
         rc = rc != ncclSuccess ? rc : next;
         (void)pthread_mutex_destroy(&w->queues[i].lock);
     }
-    swl_verbs_cm_close(w);
     next = swl_verbs_flush_close(w);
     rc = rc != ncclSuccess ? rc : next;
     for (uint32_t i = 0; i < w->nregions; i++) {
@@ -116,7 +108,7 @@ static ncclResult_t close_all(struct verbs_wire *w)
 static const struct swl_wire_ops wire_ops;
 
 ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                 const struct swl_verbs *verbs, const struct swl_cm *cm)
+                                 const struct swl_verbs *verbs)
 {
     struct verbs_wire *w = calloc(1, sizeof(*w));
     ncclResult_t rc;
@@ -134,10 +126,9 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
     w->max_qps = config->max_qps;
     w->depth = config->depth;
     w->first_index = config->first_index;
-    w->timeout_ns = config->timeout_ns;
     w->adds = config->adds;
     (void)pthread_mutex_init(&w->lock, NULL);
-    rc = open_all(w, config, cm);
+    rc = open_all(w, config);
     if (rc != ncclSuccess) {
         (void)close_all(w);
         return rc;
@@ -155,7 +146,7 @@ static ncclResult_t open_any(struct swl_wire **wire_p, const struct swl_wire_con
 
     if (!swl_verbs_load(&verbs, false, NULL, why, sizeof(why)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", config->rank, why);
-    rc = swl_verbs_wire_open(wire_p, config, &verbs, NULL);
+    rc = swl_verbs_wire_open(wire_p, config, &verbs);
     if (rc != ncclSuccess)
         swl_verbs_unload(&verbs);
     return rc;
@@ -177,9 +168,9 @@ static ncclResult_t verbs_close(struct swl_wire *wire)
 static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p)
 {
     const struct verbs_wire *w = (const struct verbs_wire *)wire;
-    /* as open_all has it; a completion for each request and each receive */
-    const int sends = w->port.iwarp ? w->attr.max_qp_wr / 2 - 1 : w->attr.max_qp_wr - 1;
-    const int entries = w->attr.max_cqe / (w->port.iwarp ? 3 : 2) - 2;
+    /* a request each and the count that we write back; a completion for each of them and each receive */
+    const int sends = w->attr.max_qp_wr - 1;
+    const int entries = w->attr.max_cqe / 2 - 2;
     const int depth = sends < entries ? sends : entries;
 
     memset(caps_p, 0, sizeof(*caps_p));
@@ -192,14 +183,13 @@ static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p
 
 /* ---- regions ---- */
 
-static unsigned flags_of(const struct verbs_wire *w, unsigned access)
+static unsigned flags_of(unsigned access)
 {
     unsigned flags = 0;
 
     if (access & (SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE | SWL_NIC_REMOTE_ADD))
         flags |= VERBS_ACCESS_LOCAL_WRITE;
-    /* the answer to an iWARP READ is a write of the peer to where the READ wants it */
-    if ((access & SWL_NIC_REMOTE_WRITE) || (w->port.iwarp && (access & SWL_NIC_LOCAL_WRITE)))
+    if (access & SWL_NIC_REMOTE_WRITE)
         flags |= VERBS_ACCESS_REMOTE_WRITE;
     if (access & SWL_NIC_REMOTE_READ)
         flags |= VERBS_ACCESS_REMOTE_READ;
@@ -209,7 +199,7 @@ static unsigned flags_of(const struct verbs_wire *w, unsigned access)
 static struct verbs_mr *register_memory(const struct verbs_wire *w, void *ptr, uint64_t bytes,
                                         unsigned access)
 {
-    unsigned flags = flags_of(w, access);
+    unsigned flags = flags_of(access);
     struct verbs_mr *mr;
 
     if ((access & SWL_NIC_REMOTE_ADD) && w->attr.atomic_cap != VERBS_ATOMIC_NONE)
@@ -229,16 +219,11 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
                                  struct swl_nic_region *region_p)
 {
     struct verbs_wire *w = verbs_of(wire);
-    const bool on_gpu = swl_mover_overtakes(ptr), readable = swl_mover_reads(ptr);
+    const bool on_gpu = swl_mover_overtakes(ptr);
     struct verbs_region *regions;
     struct verbs_mr *mr;
 
-    if (on_gpu && w->port.iwarp && !readable)
-        return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: %s is an iWARP device, which does not tell when a GPU sees "
-                        "what it has placed",
-                        w->rank, w->port.name);
-    if (on_gpu && !w->port.iwarp)
+    if (on_gpu)
         SWL_TRY(swl_verbs_flush_open(w));
     mr = register_memory(w, ptr, bytes, access);
     if (mr == NULL)
@@ -248,8 +233,7 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
     regions = realloc(w->regions, (w->nregions + 1) * sizeof(*regions));
     if (regions) {
         w->regions = regions;
-        regions[w->nregions++] =
-            (struct verbs_region){mr, (uintptr_t)ptr, bytes, access, readable, on_gpu};
+        regions[w->nregions++] = (struct verbs_region){mr, (uintptr_t)ptr, bytes, access, on_gpu};
     }
     (void)pthread_mutex_unlock(&w->lock);
     if (regions == NULL) {
@@ -260,21 +244,6 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
     region_p->rkey = mr->rkey;
     region_p->address = (uintptr_t)ptr;
     return ncclSuccess;
-}
-
-bool swl_verbs_readable(struct verbs_wire *w, uint32_t lkey, uint64_t address, uint64_t bytes)
-{
-    bool readable = false;
-
-    (void)pthread_mutex_lock(&w->lock);
-    for (uint32_t i = 0; i < w->nregions && !readable; i++) {
-        const struct verbs_region *r = &w->regions[i];
-
-        readable = r->mr->lkey == lkey && r->readable && r->bytes >= bytes &&
-                   address >= r->address && address - r->address <= r->bytes - bytes;
-    }
-    (void)pthread_mutex_unlock(&w->lock);
-    return readable;
 }
 
 static ncclResult_t verbs_dereg_mr(struct swl_wire *wire, const struct swl_nic_region *region)

@@ -6,26 +6,15 @@
  * queue of its own, and a lock: the serving thread passes by a queue pair that the host is changing.
  *
  * Adds. Both ends say what they have and may use, and take the worse of the two (enum swl_adds). With
- * atomics a FETCH_ADD is one. Else it is a message: a SEND of {address, value, key, place}, or, where
- * immediates may be used, the 32 bits of a WRITE. A SEND names a word in full and gives it a place in a
- * table that both ends keep; from then on place and value (24 bits) fit into an immediate, until another
- * word is given that place. Where the add stands behind a WRITE its bits travel with that one, else
- * with a WRITE of no bytes. Larger values are SENDs. Nothing is agreed before: messages of a reliable
- * connection arrive once and in order, so both tables always say the same.
- * Messages arrive behind the writes before them. The receiver adds, posts the receive again, and then
- * writes its count of applied messages (and, for one that is not allowed, the reason) into the sender's
- * memory. An add is complete when it is in that count: a reader that comes later sees it, and no more
- * messages can be under way than receives are posted. The old value is not returned; nobody reads it.
- *
- * iWARP. No atomics, no immediates, and connections by librdmacm (verbs_cm.h). A WRITE completes there
- * when it has been handed to TCP. So that "complete" means "placed" as everywhere, a post that ends in
- * WRITEs carries one more message that says nothing, and its WRITEs are complete when that is counted.
- * A message or confirmation belongs to at least one entry of its own, so the receives suffice. */
+ * atomics a FETCH_ADD is one. Else it is a message: a SEND of {address, value, key}. Messages arrive
+ * behind the writes before them. The receiver adds, posts the receive again, and then writes its count
+ * of applied messages (and, for one that is not allowed, the reason) into the sender's memory. An add is
+ * complete when it is in that count: a reader that comes later sees it, and no more messages can be under
+ * way than receives are posted. The old value is not returned; nobody reads it. */
 #ifndef SWL_VERBS_WIRE_H
 #define SWL_VERBS_WIRE_H
 
 #include "transport/mlx5/path.h"
-#include "transport/proxy/verbs_cm.h"
 #include "transport/proxy/wire.h"
 #include "transport/soft/mover.h"
 #include "transport/verbs/port.h"
@@ -36,43 +25,29 @@
 extern "C" {
 #endif
 
-enum verbs_kind {
-    VERBS_KIND_NOP,   /* not posted */
-    VERBS_KIND_PLAIN, /* a request of its own */
-    VERBS_KIND_FUSED, /* the request carries the next entry, too */
-    VERBS_KIND_WRITE, /* an iWARP one: complete when a later message is applied */
-    VERBS_KIND_ADD,   /* a message, perhaps with the request before it */
-};
-
-#define VERBS_PLACES       256 /* of words; 8 bits of an immediate */
-#define VERBS_INLINE_BYTES 32  /* of a request */
-#define VERBS_VALUE_BITS   24  /* the others */
-/* What a SEND is. */
-#define VERBS_MESSAGE_ADD      0x6164u
-#define VERBS_MESSAGE_CONFIRM  0x636fu      /* to be counted, nothing else */
-#define VERBS_MESSAGE_GREETING 0x6772u      /* not even counted; verbs_cm.h */
-#define VERBS_ID_ACK           (1ull << 63) /* wr_id; else the index */
-#define VERBS_ID_RECEIVE       (1ull << 62) /* and the slot */
+#define VERBS_INLINE_BYTES 32           /* of a request */
+#define VERBS_MESSAGE_ADD  0x73776c61u  /* verbs_message.magic */
+#define VERBS_ID_ACK       (1ull << 63) /* wr_id; else the index */
+#define VERBS_ID_RECEIVE   (1ull << 62) /* and the slot */
 
 /* What a message says; what the receiver writes back is count << 8 | syndrome. */
 struct verbs_message {
     uint64_t address, value;
-    uint32_t rkey;
-    uint16_t place, magic;
+    uint32_t rkey, magic;
 };
 static_assert(sizeof(struct verbs_message) == 24, "travels between processes");
 
-/* What a place stands for; key 0 at address 0: nothing yet. */
-struct verbs_word {
-    uint64_t address;
-    uint32_t rkey;
+/* A request between its post and its completion. */
+struct verbs_entry {
+    uint64_t messages; /* that are applied when it is complete */
+    bool nop;          /* it was not posted and completes with what is before it */
 };
 
 /* Memory of a queue pair that the device touches. */
 struct verbs_mailbox {
     uint64_t applied; /* shared with the peer, who writes it */
     uint64_t pad[7];
-    struct verbs_message messages[]; /* [nreceives] */
+    struct verbs_message messages[]; /* [depth], by receive */
 };
 
 struct verbs_queue {
@@ -84,28 +59,21 @@ struct verbs_queue {
     uint32_t psn;
     uint32_t adds; /* enum swl_adds of this pair */
     bool connected, ack_posted;
-    bool open; /* may send */
-    bool lost; /* iWARP: the connection has ended; an error for who wants something of it */
-    struct verbs_link link;
     uint32_t syndrome, failed_told;    /* of the first error; it was told to the proxy */
     uint64_t posted, sent, done, told; /* indices: taken, completed by the device, complete, told */
     uint64_t messages;                 /* posted */
-    struct verbs_held *held;           /* [nreceives], by number */
+    struct verbs_held *held;           /* [depth], by number */
     uint64_t held_first, held_end;     /* numbers of those that wait */
     uint64_t applied, applied_told;    /* the peer's messages: count << 8 | syndrome */
     uint64_t peer_applied;             /* address at the peer */
     uint32_t peer_applied_key;
-    uint8_t *kinds;  /* [depth] enum verbs_kind, by index */
-    uint64_t *needs; /* [depth] messages that are applied when the entry is complete, by index */
-    struct verbs_word *said,
-        *heard; /* [VERBS_PLACES] of our words at the peer, and of its words here */
+    struct verbs_entry *entries; /* [depth], by index */
 };
 
 struct verbs_region {
     struct verbs_mr *mr;
     uint64_t address, bytes;
     unsigned access;
-    bool readable; /* by the CPU */
     bool on_gpu;
 };
 
@@ -143,10 +111,7 @@ struct verbs_wire {
     uint64_t first_index;
     uint32_t adds; /* enum swl_adds: the best that this end has and may use */
     struct verbs_flush flush;
-    struct swl_mover *mover; /* adds for the peers */
-    struct verbs_cm *cm;     /* of an iWARP device, else NULL */
-    uint64_t timeout_ns;
-    uint32_t nsends, nreceives; /* of a queue pair of the device */
+    struct swl_mover *mover;    /* adds for the peers */
     struct verbs_queue *queues; /* [max_qps] */
     pthread_mutex_t lock;       /* of the regions */
     struct verbs_region *regions;
@@ -161,10 +126,9 @@ bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size
 bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_config *config,
                            char *why, size_t why_bytes);
 
-/* open with these functions in place of those of the machine's rdma-core; cm: NULL = load it where
- * the device needs it. */
+/* open with these functions in place of those of the machine's rdma-core. */
 ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire_config *config,
-                                 const struct swl_verbs *verbs, const struct swl_cm *cm);
+                                 const struct swl_verbs *verbs);
 
 /* verbs_queue.c */
 ncclResult_t swl_verbs_create_qp(struct swl_wire *wire, uint32_t *qp_p);
@@ -185,14 +149,8 @@ bool swl_verbs_progress(struct swl_wire *wire);
 /* The first error of a queue pair stays. */
 void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
                     const char *what);
-/* verbs_wire.c: may the CPU read these bytes through a key of ours? */
-bool swl_verbs_readable(struct verbs_wire *w, uint32_t lkey, uint64_t address, uint64_t bytes);
 int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
 
-/* verbs_adds.c: an add as a message */
-/* True: the bits of an immediate say it. False: *message does, in a SEND. */
-bool swl_verbs_add_say(struct verbs_queue *q, const struct swl_wire_request *r, uint32_t *immediate,
-                       struct verbs_message *message);
 /* verbs_flush.c. The first opens, for a region in memory of a GPU; again: a no-op. */
 ncclResult_t swl_verbs_flush_open(struct verbs_wire *w);
 ncclResult_t swl_verbs_flush_close(struct verbs_wire *w);
@@ -209,7 +167,7 @@ void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const st
 /* Tell the peer how many of its messages are applied. */
 void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q);
 /* 0 or an errno. */
-int swl_verbs_post_receive(struct verbs_wire *w, struct verbs_queue *q, uint32_t slot);
+int swl_verbs_post_receive(const struct verbs_queue *q, uint32_t slot);
 
 static inline struct verbs_wire *verbs_of(struct swl_wire *wire)
 {

@@ -118,11 +118,6 @@ bool swl_mover_add(struct swl_mover *, uint64_t *word, uint64_t value, uint64_t 
     return true;
 }
 
-bool swl_mover_reads(const void *)
-{
-    return true;
-}
-
 bool swl_mover_overtakes(const void *p)
 {
     enum swl_gpu_place place;

@@ -29,9 +29,6 @@ bool swl_mover_add_now(struct swl_mover *mover, uint64_t *word, uint64_t value);
  * with a mover flushes first; what the mover has copied itself needs nothing. */
 bool swl_mover_overtakes(const void *p);
 
-/* Can the CPU read this memory by itself? */
-bool swl_mover_reads(const void *p);
-
 #ifdef __cplusplus
 }
 #endif

@@ -36,11 +36,6 @@ bool swl_mover_copy(struct swl_mover *mover, void *to, const void *from, uint64_
     return !mover->helper.broken;
 }
 
-bool swl_mover_reads(const void *p)
-{
-    return !on_device(p);
-}
-
 bool swl_mover_overtakes(const void *p)
 {
     return on_device(p);

@@ -45,15 +45,11 @@ enum {
     VERBS_RC = 2,
     VERBS_ATOMIC_NONE = 0,
     VERBS_WR_WRITE = 0,
-    VERBS_WR_WRITE_IMM = 1,
     VERBS_WR_SEND = 2,
     VERBS_WR_READ = 4,
     VERBS_WR_FETCH_ADD = 6,
     VERBS_SEND_SIGNALLED = 1 << 1,
     VERBS_SEND_INLINE = 1 << 3,
-    VERBS_WC_FLUSHED = 5, /* verbs_wc.status */
-    VERBS_WC_RECV = 128,  /* verbs_wc.opcode */
-    VERBS_WC_RECV_IMM = 129,
     VERBS_CQ_FLAGS = 1 << 0,          /* verbs_cq_init_attr.comp_mask */
     VERBS_CQ_IGNORE_OVERRUN = 1 << 1, /* its flags */
 };

@@ -1,5 +1,4 @@
 /* load.c: finds rdma-core at run time; see verbs.h. Layer: transport/verbs; no state. */
-#include "transport/verbs/cm.h"
 #include "transport/verbs/verbs.h"
 
 #include <dlfcn.h>
@@ -42,9 +41,8 @@ static bool find(const struct library *lib, const char *symbol, bool needed, voi
     return false;
 }
 
-#define FIND_IN(table, symbol)                 found = found && find(lib, #symbol, true, &(table)->symbol);
-#define FIND_NEEDED(result, symbol, arguments) FIND_IN(verbs, symbol)
-#define FIND_CM(result, symbol, arguments)     FIND_IN(cm, symbol)
+#define FIND_NEEDED(result, symbol, arguments)                                                     \
+    found = found && find(lib, #symbol, true, &verbs->symbol);
 #define FIND_LATER(result, symbol, arguments)                                                      \
     found = found && find(lib, #symbol, false, &verbs->symbol);
 
@@ -97,26 +95,4 @@ void swl_verbs_unload(struct swl_verbs *verbs)
     if (verbs->ibverbs_library)
         (void)dlclose(verbs->ibverbs_library);
     memset(verbs, 0, sizeof(*verbs));
-}
-
-bool swl_cm_load(struct swl_cm *cm, const char *file, char *why, size_t why_bytes)
-{
-    struct library of = {file ? file : "librdmacm.so.1", "librdmacm1", NULL, why, why_bytes};
-    const struct library *lib = &of;
-    bool found;
-
-    memset(cm, 0, sizeof(*cm));
-    found = open_library(&of);
-    cm->library = of.handle;
-    CM_CALLS(FIND_CM)
-    if (!found)
-        swl_cm_unload(cm);
-    return found;
-}
-
-void swl_cm_unload(struct swl_cm *cm)
-{
-    if (cm->library)
-        (void)dlclose(cm->library);
-    memset(cm, 0, sizeof(*cm));
 }

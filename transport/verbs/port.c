@@ -107,7 +107,6 @@ struct search {
     const struct swl_port_want *want;
     char *why;
     size_t why_bytes;
-    bool iwarp; /* look at iWARP devices now, else at the others */
 };
 
 /* For snprintf: the first reason stays. */
@@ -200,9 +199,6 @@ static bool take_port(const struct search *s, struct ibv_context *context, uint3
     port->grh_required = (attr.flags & VERBS_PORT_GRH_REQUIRED) != 0;
     port->mtu = (uint8_t)attr.active_mtu;
     port->lid = attr.lid;
-    port->iwarp = s->iwarp;
-    if (port->iwarp)
-        return true;
     nkeys = swl_pkey_read(s->verbs, context, port->number, attr.pkey_tbl_len, keys);
     if (!swl_pkey_take(keys, nkeys, s->want->pkey, port, s->why, room(s)))
         return false;
@@ -224,11 +220,14 @@ static bool wanted(const struct search *s, struct ibv_device *device, const char
     return false;
 }
 
-/* Is it of the kind that is looked at? Who wants no iWARP does not tell them apart. */
-static bool right_kind(const struct search *s, struct ibv_context *context)
+/* iWARP has neither atomics nor connections by address; what it completes is not yet placed. */
+static bool is_iwarp(const struct search *s, struct ibv_context *context, const char *name)
 {
-    return s->want->kind != SWL_PORT_IWARP ||
-           (((struct verbs_head *)context)->device->transport_type == VERBS_IWARP) == s->iwarp;
+    if (mlx5_only(s->want) ||
+        ((const struct verbs_head *)context)->device->transport_type != VERBS_IWARP)
+        return false;
+    snprintf(s->why, room(s), "%s is an iWARP device; InfiniBand and RoCE devices serve", name);
+    return true;
 }
 
 /* The first usable port of the wanted device; NULL: none. */
@@ -252,9 +251,10 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
                  errno ? strerror(errno) : "no reason given");
         return NULL;
     }
-    for (uint32_t number = 1; number <= PORTS_MAX && right_kind(s, context); number++)
-        if (swl_hca_matches(s->want->hca, name, number) && take_port(s, context, number, port))
-            return context;
+    if (!is_iwarp(s, context, name))
+        for (uint32_t number = 1; number <= PORTS_MAX; number++)
+            if (swl_hca_matches(s->want->hca, name, number) && take_port(s, context, number, port))
+                return context;
     (void)s->verbs->ibv_close_device(context);
     return NULL;
 }
@@ -321,7 +321,7 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
                    struct ibv_context **context_p, struct swl_port *port_p, char *why,
                    size_t why_bytes)
 {
-    struct search s = {verbs, want, why, why_bytes, false};
+    struct search s = {verbs, want, why, why_bytes};
     struct ibv_context *context = NULL;
     struct swl_port port;
     int n = 0;
@@ -330,9 +330,6 @@ bool swl_port_open(const struct swl_verbs *verbs, const struct swl_port_want *wa
 
     why[0] = '\0';
     if (list && n > 0)
-        context = take_nearest(&s, list, (uint32_t)n, &port);
-    s.iwarp = want->kind == SWL_PORT_IWARP;
-    if (s.iwarp && context == NULL && list && n > 0)
         context = take_nearest(&s, list, (uint32_t)n, &port);
     if (list)
         verbs->ibv_free_device_list(list);

@@ -17,7 +17,6 @@ struct swl_port {
     uint8_t number;
     uint8_t mtu; /* 1 = 256 … 5 = 4096 bytes */
     bool ethernet, grh_required;
-    bool iwarp; /* connects by librdmacm; the addresses are those of its network interface */
     uint8_t gid_index;
     uint16_t lid;
     uint16_t pkey, pkey_index; /* both 0: the device has no table of partition keys */
@@ -25,10 +24,9 @@ struct swl_port {
 };
 
 enum swl_port_kind {
-    SWL_PORT_ANY,   /* but not iWARP */
-    SWL_PORT_MLX5,  /* mlx5 devices only */
-    SWL_PORT_DEVX,  /* the same, opened for DevX */
-    SWL_PORT_IWARP, /* any; one of iWARP where there is no other */
+    SWL_PORT_ANY,  /* InfiniBand or RoCE; no device of iWARP serves */
+    SWL_PORT_MLX5, /* mlx5 devices only */
+    SWL_PORT_DEVX, /* the same, opened for DevX */
 };
 
 struct swl_port_want {
