@@ -73,7 +73,8 @@ const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
 /* State of the links' queue pairs: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
 ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
 
-/* Repair of links, while no kernel of this rank runs; local, the other end does the same (src/mend.h). */
+/* Repair of links, while no kernel of this rank runs; local, the other end does the same (mend.h).
+ * */
 ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t link,
                             struct swl_nic_qp_status *status_p);
 /* Nothing of before leaves or arrives any more; *mine_p: where the other end finds it from now on. */

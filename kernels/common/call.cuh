@@ -189,7 +189,7 @@ SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_w
     const uint64_t word = poison_to_tell(w), since = clock_ns();
 
     if (lane_id() == 0)
-        publish_to_host(g->alarm, word); /* pairs with the acquire in src/alarm.c */
+        publish_to_host(g->alarm, word); /* pairs with the acquire in src/failure/alarm.c */
     for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32)
         tell_link(g, x, word, w);
     for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32) {

@@ -3,7 +3,7 @@
  * swl_shape is what all ranks of a group agree on. From it follow, by one function each, the
  * offsets of the symmetric window (swl_window) and of a handle's memory (swl_handle_layout). Nobody
  * else adds up sizes of these. The rank's private memory, which no other party sees, is laid out by
- * src/tables.c.
+ * src/group/tables.c.
  *
  * Words: *source* = a rank sending tokens; *gateway* = the rank of another node that serves it
  * there; *served source* j of a gateway; *remote node* n of a source (own node skipped);

@@ -1,7 +1,7 @@
 /* fault.h: what a kernel can report, shared by kernels (writers) and host (reader).
  *
  * A kernel that gives up a wait, or sees a word that must not be, fills one record in pinned host
- * memory; the first writer of a call wins. src/async.c turns it into a code and a sentence.
+ * memory; the first writer of a call wins. src/failure/async.c turns it into a code and a sentence.
  * Owner of the memory: the group. */
 #pragma once
 

@@ -122,7 +122,7 @@ SWL_DEV void watch_fault(const struct swl_watch *w, struct wait_at at, uint64_t 
         r->call = w->call;
         r->waited_ns = clock_ns() - w->started_ns;
         r->peer_entry = watch_entry_of(w, at.peer);
-        publish_to_host(&r->valid, 1u); /* pairs with the acquire in src/async.c */
+        publish_to_host(&r->valid, 1u); /* pairs with the acquire in src/failure/async.c */
     }
     watch_poison(w, at.peer);
 }

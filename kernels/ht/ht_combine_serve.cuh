@@ -10,7 +10,7 @@
  *           once)
  *
  * With a peer-addressable tensor nobody serves: the server warps are summers in that call
- * (src/plan.c), and the first warp of the rank ends when all local peers have sent exit words. */
+ * (plan.c), and the first warp of the rank ends when all local peers have sent exit words. */
 #pragma once
 
 #include "kernels/common/ring.cuh"

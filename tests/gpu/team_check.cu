@@ -1,4 +1,4 @@
-/* team_check.cu: the team that src/topology.c declares by hand is NCCL's. Compiled, never run:
+/* team_check.cu: the team that topology.c declares by hand is NCCL's. Compiled, never run:
  * nccl_device.h is not C11, so only a CUDA translation unit can look at it. */
 #include <nccl.h>
 #include <nccl_device.h>

@@ -7,8 +7,8 @@
  * as they are now, and each count of adds must equal the word that they went to.
  *
  * process     host code (file)
- * rank        swl_mend_begin, swl_mend_hear, swl_mend_step, stop (src/mend.c), and who calls them
- * network     the NIC: adds that are under way come, until the end that they go to is reset
+ * rank swl_mend_begin, swl_mend_hear, swl_mend_step, stop (src/failure/mend.c), and who calls them
+ * network the NIC: adds that are under way come, until the end that they go to is reset
  *
  * What is left out, and why nothing is lost by it:
  * - More links of a pair: they take the same steps one after the other.

@@ -2,7 +2,7 @@
 #include "tests/sim/ep_failure.h"
 
 extern "C" {
-#include "src/group.h"
+#include "src/group/group.h"
 }
 
 #include <cstddef>

@@ -15,10 +15,10 @@ fail()
 # What nm prints without the names that sanitizers and the tool chain add.
 exported=$(nm -D --defined-only "$library" | awk '{print $NF}' |
     grep -vE '^(__(asan|ubsan|tsan|odr_asan|start|stop)|_init$|_fini$)' | sort)
-wanted=$(sed -n '/^global:/,/^local:/s/^ *\([A-Za-z]*\);$/\1/p' "$root/src/export.map" | sort)
+wanted=$(sed -n '/^global:/,/^local:/s/^ *\([A-Za-z]*\);$/\1/p' "$root/src/api/export.map" | sort)
 declared=$(grep -ohE '\b(ncclEp|swimlane)[A-Za-z]+\(' "$root/include/nccl_ep.h" \
     "$root/include/swimlane.h" | tr -d '(' | grep -v 'Init_$' | sort -u | grep -vE '_fn$')
-[ "$exported" = "$wanted" ] || fail "exported symbols differ from src/export.map:
+[ "$exported" = "$wanted" ] || fail "exported symbols differ from src/api/export.map:
 $(diff <(echo "$wanted") <(echo "$exported"))"
 for name in $wanted; do
     echo "$declared" | grep -qx "$name" || fail "$name is exported but not in the headers"

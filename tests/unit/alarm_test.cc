@@ -1,5 +1,5 @@
 // alarm_test.cc: which alarms count for a rank, before and after ErrorClear and the recovery.
-#include "src/alarm.h"
+#include "src/failure/alarm.h"
 
 #include "kernels/device/fault.h"
 

@@ -2,7 +2,7 @@
  * public functions and their checks without emulator, GPU or peers. */
 #pragma once
 
-#include "src/internal.h"
+#include "src/api/internal.h"
 
 #include <gtest/gtest.h>
 #include <swimlane.h>

@@ -1,5 +1,5 @@
 // fault_test.cc: the sentence of a fault record.
-#include "src/fault.h"
+#include "src/failure/fault.h"
 
 #include <gtest/gtest.h>
 

@@ -134,7 +134,7 @@ else
 fi
 
 # The others: host headers as C and C++ (those of the emulator as C++), device headers as C++.
-for header in src/*.h src/base/*.h src/runtime/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/common/kernels.h; do
+for header in src/*/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/common/kernels.h; do
     case $header in
     src/base/options_table.h | src/runtime/cuda/driver.h) continue ;; # a table; needs CUDA's own headers
     transport/soft/events.h | transport/soft/serve.h | transport/soft/staging.h | \

@@ -1,6 +1,7 @@
-// mend_test.cc: queue pairs connected anew at both ends (src/mend.c), alone: queue pairs, positions and the
-// channel are those of this test, and every step of every rank can fail, be late or be the last one.
-#include "src/mend.h"
+// mend_test.cc: queue pairs connected anew at both ends (mend.c), alone: queue pairs, positions and
+// the channel are those of this test, and every step of every rank can fail, be late or be the last
+// one.
+#include "src/failure/mend.h"
 
 #include "src/base/error.h"
 #include "transport/nic.h"

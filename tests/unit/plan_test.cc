@@ -1,7 +1,7 @@
 // plan_test.cc: channels, rings, roles and shared memory of a group.
 #include "kernels/common/block.h"
 #include "src/base/error.h"
-#include "src/plan.h"
+#include "src/group/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 /* tensor_test.cc: tensor descriptors, theirs and ours, and where their storage lies. */
 #include "src/base/error.h"
-#include "src/tensor.h"
+#include "src/check/tensor.h"
 #include "tests/unit/fake_place.h"
 
 #include <cstring>

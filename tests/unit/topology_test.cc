@@ -1,5 +1,5 @@
 // topology_test.cc: nodes, local ranks, gateways and served sources.
-#include "src/topology.h"
+#include "src/group/topology.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #define SWL_DEV  __device__ __forceinline__
 #define SWL_ROLE __device__ __forceinline__
-/* One block an SM, of 512 threads at most (src/plan.c): 128 registers for each. */
+/* One block an SM, of 512 threads at most (src/group/plan.c): 128 registers for each. */
 #define SWL_KERNEL extern "C" __global__ __launch_bounds__(512, 1)
 
 /* Defines <name>_desc, which kernels/common/kernels.h declares. */

@@ -1,0 +1,100 @@
+/* files.c: descriptors that the sockets of a group need, and how many its processes may still open.
+ *
+ * Layer: src/group, part of swl_group_agree; no state. */
+#include "src/group/group.h"
+
+#include "src/base/error.h"
+#include "src/base/util.h"
+#include "transport/select.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sys/resource.h>
+
+/* Descriptors of this process. */
+static uint64_t open_files(void)
+{
+    DIR *all = opendir("/proc/self/fd");
+    uint64_t n = 0;
+
+    if (!all)
+        return errno == EMFILE ? UINT64_MAX : 0;
+    while (readdir(all))
+        n++;
+    closedir(all);
+    return n > 3 ? n - 3 : 0; /* without ".", ".." and the folder's own */
+}
+
+/* The soft limit protects programs that use select; sockets of a group never go there. */
+uint32_t swl_group_files_left(void)
+{
+    const uint64_t used = open_files();
+    struct rlimit limit, raised;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return UINT32_MAX;
+    raised = limit;
+    raised.rlim_cur = limit.rlim_max;
+    if (limit.rlim_cur != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        return UINT32_MAX;
+    return limit.rlim_cur > used ? (uint32_t)swl_min_u64(limit.rlim_cur - used, UINT32_MAX) : 0;
+}
+
+/* Descriptors for sockets, while the hosts meet and afterwards. */
+struct sockets {
+    uint64_t meeting, later;
+};
+
+/* Those of rank r are added. One for each rank that its host is connected with, and the poll of them; two
+ * listeners until all have come. Later, over TCP, one for each link and one listener. */
+static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fact *networks,
+                        uint32_t r, struct sockets *sum)
+{
+    const struct swl_topology *t = &g->topology;
+    const uint32_t node = t->rank_node[r];
+    uint64_t peers = swl_topology_nlocal(t, node) - 1, links = 0;
+
+    for (uint32_t p = 0; t->nnodes > 1 && p < t->nranks; p++) {
+        const bool far = t->rank_node[p] != node;
+        const bool out = far && swl_topology_gateway(t, r, t->rank_node[p]) == p;
+        const bool in = far && swl_topology_gateway(t, p, node) == r;
+
+        peers += out || in;
+        if ((out || in) &&
+            swl_select_link(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
+            links += (uint64_t)(out + in) * g->plan.shape.nrings;
+    }
+    sum->meeting += g->peers.oob ? peers + 1 + 2 : 0;
+    sum->later += (g->peers.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
+}
+
+ncclResult_t swl_group_check_files(const struct ncclEpGroup *g, const struct swl_rank_facts *facts,
+                                   const struct swl_select_fact *networks)
+{
+    for (uint32_t first = 0; first < g->info.nranks; first++) {
+        struct sockets sum = {0, 0};
+        uint64_t need, left = facts[first].files_left;
+        bool counted = false;
+
+        for (uint32_t r = 0; r < first && !counted; r++)
+            counted = facts[r].process == facts[first].process;
+        for (uint32_t r = first; !counted && r < g->info.nranks; r++) {
+            if (facts[r].process != facts[first].process)
+                continue;
+            add_sockets(g, networks, r, &sum);
+            /* most by who looked first: the listeners of the others were there already when the rest did */
+            left = swl_max_u64(left, facts[r].files_left);
+        }
+        need = swl_max_u64(sum.meeting, sum.later); /* all ranks have met before the first link */
+        if (need > left)
+            return swl_fail(ncclSystemError,
+                            "the process of rank %" PRIu32 " needs %" PRIu64
+                            " descriptors for the sockets of the group, and may open %" PRIu64
+                            " more; raise its limit of open files (ulimit -Hn)",
+                            first, need, left);
+    }
+    return ncclSuccess;
+}

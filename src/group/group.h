@@ -1,0 +1,183 @@
+/* group.h: what a group and a handle are made of; shared by the files that implement internal.h.
+ *
+ * Layer: src, private to group, ops and failure.
+ * The group owns everything it points to but the communicator. */
+#ifndef SWL_GROUP_H
+#define SWL_GROUP_H
+
+#include "src/api/internal.h"
+#include "src/base/options.h"
+#include "src/failure/alarm.h"
+#include "src/failure/links.h"
+#include "src/failure/peers.h"
+#include "src/group/bootstrap.h"
+#include "src/group/device_memory.h"
+#include "src/group/plan.h"
+#include "src/group/tables.h"
+#include "src/group/topology.h"
+#include "src/group/window.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct swl_nic_ib;      /* transport/nic.h */
+struct swl_select_fact; /* transport/select.h */
+struct swl_rdma;
+struct swl_rdma_link; /* transport/rdma.h */
+
+#define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
+
+/* Result of a local NCCL call, which must not be in progress. */
+#define SWL_NCCL(call) swl_nccl_result((call), #call)
+ncclResult_t swl_nccl_result(ncclResult_t rc, const char *text);
+
+/* One allocation of swimlaneMemAlloc; its index in the group is that of swl_entry.memory. */
+struct swl_shared {
+    struct swl_window_map map; /* base NULL: free */
+    uint64_t offset;           /* of the base in the symmetric memory */
+};
+
+/* Library memory of one handle. */
+struct swl_pool_block {
+    struct swl_pool_block *next; /* of all blocks */
+    void *ptr;
+    uint64_t bytes;
+    bool used;
+};
+
+/* A pinned word that route kernels write {seq, rows} to, for one handle at a time. */
+struct swl_mailbox {
+    struct swl_mailbox *next; /* free ones */
+    const uint64_t *word;
+    uint32_t seq; /* of the last update outside captures; goes on when the word changes hands */
+};
+
+#define SWL_MAILBOXES 512u /* of one chunk of pinned memory */
+
+struct swl_mailbox_chunk {
+    struct swl_mailbox_chunk *next;
+    uint64_t *words;
+    struct swl_mailbox boxes[SWL_MAILBOXES];
+};
+
+struct swl_pool {
+    struct swl_pool_block *blocks;
+    struct swl_mailbox_chunk *chunks;
+    struct swl_mailbox *free_boxes;
+};
+
+struct ncclEpGroup {
+    struct swl_group_info info; /* first, see internal.h */
+    struct swl_options options;
+    uint64_t timeout_ns; /* of data calls */
+    uint64_t setup_ns;   /* of each step of the hosts: creation, memory, destruction */
+    uint64_t fingerprint;
+    struct swl_device_memory memory;
+    struct swl_bootstrap boot;
+    struct swl_topology topology;
+    struct swl_plan plan;
+    struct swl_window_map window;
+    struct swl_alarm alarm;
+    struct swl_peers peers;
+    struct swl_links links;
+    struct swl_tables tables;
+    uint32_t network; /* enum swl_transport_bit of the worst NIC driver in use; 0 = one node */
+    uint32_t *link_drivers; /* [nranks] of the links with each rank; until they are made */
+    struct swl_rdma *rdma;
+    void *link_tables; /* device memory that `rdma` uses */
+    uint64_t link_table_bytes;
+    struct swl_pinned *pinned;
+    struct swl_shared shared[SWL_MEMORIES]; /* [0] stays unused */
+    struct swl_region regions[SWL_MEMORIES];
+    uint64_t next_offset;
+    struct swl_pool pool;
+    struct ncclEpHandle *handles;
+    cudaEvent_t last;      /* behind the last operation outside captures */
+    bool enqueued;         /* `last` has been recorded */
+    uint64_t looked_ns;    /* when this host last asked the others for news */
+    uint32_t gone_cleared; /* ranks that had gone at the last ErrorClear */
+    bool running;          /* kernels did not end within the limit of destruction */
+};
+
+struct ncclEpHandle {
+    struct swl_handle_info info; /* first, see internal.h */
+    struct ncclEpHandle *next, *previous;
+    uint32_t alignment;
+    char *memory;
+    uint64_t memory_bytes;
+    struct swl_pool_block *block; /* NULL: caller's memory */
+    struct swl_mailbox *box;
+};
+
+/* Exchange settings with all ranks, compare, make topology and plan (src/group/agree.c). *agreed_p:
+ * all ranks have the same outcome and go on to the next exchange, whatever it is. */
+ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_config *config,
+                             ncclResult_t refused, bool *agreed_p);
+
+/* Descriptors that this process may still open, with its soft limit raised to the hard one; UINT32_MAX: no
+ * end (src/group/files.c). */
+uint32_t swl_group_files_left(void);
+/* A process that cannot open as many as its ranks' sockets need is refused on all ranks. */
+ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
+                                   const struct swl_rank_facts *facts,
+                                   const struct swl_select_fact *networks);
+
+/* The SWIMLANE_IB_ variables; points into the options (src/group/network.c). */
+struct swl_nic_ib swl_group_ib(const struct swl_options *options);
+/* Which NIC drivers work on this rank; local. */
+void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_fact *fact_p);
+/* group->network from the facts of all ranks; the same outcome everywhere. */
+ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
+                                      const struct swl_select_fact *facts);
+
+/* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other ends of
+ * its links. Ends agreed (src/failure/links.c). */
+ncclResult_t swl_group_meet(struct ncclEpGroup *group);
+/* All links of this rank; swl_group_nlinks of them. */
+uint32_t swl_group_nlinks(const struct ncclEpGroup *group);
+void swl_group_fill_links(const struct ncclEpGroup *group, struct swl_rdma_link *links);
+/* Behind an ErrorClear, before the next call: queue pairs in error are connected anew, together with the
+ * ranks at their other ends. Waits for these, at most the time limit. */
+ncclResult_t swl_group_mend(struct ncclEpGroup *group, cudaStream_t stream);
+/* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for, and the other
+ * ranks hear of them. Once for each generation, unless `again`: what was still under way then may have failed
+ * since. Does nothing while work of this rank runs. */
+ncclResult_t swl_group_look_at_links(struct ncclEpGroup *group, uint64_t gen, bool again);
+/* ErrorClear in a failed state of this generation: the next call looks at the links again. */
+void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
+
+/* Free whatever the group holds; local. The first failure is returned. */
+ncclResult_t swl_group_release(struct ncclEpGroup *group);
+/* Bounded wait for all operations outside captures. */
+ncclResult_t swl_group_drain(struct ncclEpGroup *group);
+
+/* Around one operation on `stream`: order it behind the last one on any stream (not within captures,
+ * where the caller orders); then note it as the last one. */
+ncclResult_t swl_group_enter(struct ncclEpGroup *group, cudaStream_t stream, bool *capturing_p);
+ncclResult_t swl_group_leave(struct ncclEpGroup *group, cudaStream_t stream, bool capturing);
+
+/* One kernel of the group, refused in a failed state. */
+ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_kernel *kernel,
+                              const struct swl_plan_kernel *plan, const void *args,
+                              cudaStream_t stream);
+
+/* Refusal of data calls, ncclSuccess if there is none (src/failure/async.c). */
+ncclResult_t swl_async_gate(struct ncclEpGroup *group);
+/* How peers reach `view` of this rank, and what they must agree with it on (src/group/memory.c). */
+struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
+                                  uint32_t op);
+/* Unmap and free all of swimlaneMemAlloc; local (src/group/memory.c). */
+ncclResult_t swl_memory_release(struct ncclEpGroup *group);
+
+/* Pools of handles (src/ops/handle.c). */
+ncclResult_t swl_pool_open(struct ncclEpGroup *group);
+ncclResult_t swl_pool_release(struct ncclEpGroup *group);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* network.c: what a rank says of its networks, and which of them the group uses.
+ *
+ * Layer: src/group, part of swl_group_agree; memory: group.h. The choice itself is
+ * transport/select.c. */
+#include "src/group/group.h"
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "transport/rdma.h"
+#include "transport/select.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct swl_nic_ib swl_group_ib(const struct swl_options *o)
+{
+    const struct swl_nic_ib ib = {
+        .hca = o->ib_hca,
+        .gid_index = o->ib_gid_index,
+        .sl = o->ib_sl,
+        .tc = o->ib_tc,
+        .timeout = o->ib_timeout,
+        .retry_cnt = o->ib_retry_cnt,
+        .pkey = o->ib_pkey,
+    };
+
+    return ib;
+}
+
+void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact *fact_p)
+{
+    const struct swl_nic_ib ib = swl_group_ib(&g->options);
+    char gpu[32] = "";
+    const uint32_t nics = g->options.nics ? g->options.nics : 1;
+    /* the last one that the rank will open */
+    const struct swl_nic_near near = {NULL, gpu, (uint32_t)g->info.device * nics, nics - 1};
+    struct swl_nic_config config = {
+        .rank = g->info.rank,
+        .device = g->info.device,
+        .timeout_ns = g->setup_ns,
+        .soft_executor = g->options.soft_executor,
+        .ib = &ib,
+        .socket_ifname = g->options.socket_ifname,
+    };
+
+    if (swl_gpu_pci(g->info.device, gpu, sizeof(gpu)) == cudaSuccess)
+        config.near = &near;
+    swl_select_ask(g->options.transports, &config, fact_p);
+}
+
+ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_select_fact *facts)
+{
+    uint32_t mine = 0;
+    char text[1024];
+
+    g->network = 0;
+    if (g->topology.nnodes == 1) {
+        swl_log(SWL_LEVEL_DEBUG, "group: one node, no network");
+        return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
+    }
+    g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
+    if (g->network == 0)
+        return swl_fail(ncclInvalidUsage, "%s", text);
+    g->link_drivers = calloc(g->info.nranks, sizeof(*g->link_drivers));
+    if (g->link_drivers == NULL)
+        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " ranks", g->info.nranks);
+    for (uint32_t r = 0; r < g->info.nranks; r++) {
+        g->link_drivers[r] = swl_select_link(&facts[g->info.rank], &facts[r], g->network);
+        if (g->topology.rank_node[r] != g->topology.rank_node[g->info.rank])
+            mine |= g->link_drivers[r];
+    }
+    swl_transports_text(mine, text, sizeof(text));
+    if (g->info.rank == 0)
+        swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
+                g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,
+                facts[0].why[0] ? ")" : "");
+    return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
+}

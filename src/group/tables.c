@@ -1,0 +1,278 @@
+/* tables.c: build the device-side description of a rank. Layer: src/group; memory: tables.h. */
+#include "src/group/tables.h"
+
+#include "src/base/error.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Byte offsets in the allocation. Up to `copied` the content comes from the host, the rest is
+ * scratch of the route kernel and starts as zero. */
+struct layout {
+    uint64_t group, state;
+    uint64_t peer_window, memory, local_rank, rank_node, rank_place, node_rank, gateway_local, out,
+        in;
+    uint64_t out_now, out_next; /* positions: the arrays of a kind lie behind each other */
+    uint64_t in_now, in_next;
+    uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
+    uint64_t link_sent, link_taken, fetch_asked, fetch_given, partial_used;
+    uint64_t copied;
+    uint64_t histogram, totals, selected, fix_count, base, straddled;
+    uint64_t bytes;
+};
+
+static struct layout layout_of(const struct swl_plan *plan)
+{
+    const struct swl_shape *s = &plan->shape;
+    const uint64_t r = s->nranks, g = s->nlocal, n = swl_remote_nodes(s), j = s->nserved;
+    const uint64_t np = n * s->nrings, jp = j * s->nrings;
+    const uint64_t chunks = (uint64_t)plan->route.blocks * (plan->route.threads / 32);
+    const uint64_t bins = r + swl_route_lists(s);
+    struct layout l;
+    uint64_t at = 0;
+
+    l.group = swl_take(&at, sizeof(struct swl_device_group));
+    l.state = swl_take(&at, sizeof(struct swl_state));
+    l.peer_window = swl_take(&at, sizeof(char *) * g);
+    l.memory = swl_take(&at, sizeof(char *) * g * SWL_MEMORIES);
+    l.local_rank = swl_take(&at, 4 * g);
+    l.rank_node = swl_take(&at, 4 * r);
+    l.rank_place = swl_take(&at, 4 * r);
+    l.node_rank = swl_take(&at, 4ull * s->nnodes * s->max_local);
+    l.gateway_local = swl_take(&at, 4 * r);
+    l.out = swl_take(&at, sizeof(struct swl_out_peer) * n);
+    l.in = swl_take(&at, sizeof(struct swl_in_peer) * j);
+    l.out_now = swl_take(&at, 8 * np * SWL_POSITION_ARRAYS_OUT);
+    l.out_next = swl_take(&at, 8 * np * SWL_POSITION_ARRAYS_OUT);
+    l.in_now = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
+    l.in_next = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
+    l.forth_sent = swl_take(&at, 8 * np);
+    l.back_sent = swl_take(&at, 8 * jp);
+    l.counts_seen = swl_take(&at, 8 * j);
+    l.fix_seen = swl_take(&at, 8 * j);
+    l.bases_seen = swl_take(&at, 8 * n);
+    l.link_sent = swl_take(&at, 8 * g * s->nwriters);
+    l.link_taken = swl_take(&at, 8 * g * s->nwriters);
+    l.fetch_asked = swl_take(&at, 8 * g * s->ngatherers);
+    l.fetch_given = swl_take(&at, 8 * g * s->ngatherers);
+    l.partial_used = swl_take(&at, 8 * np);
+    l.copied = swl_take(&at, 0);
+    l.histogram = swl_take(&at, 4 * chunks * bins);
+    l.totals = swl_take(&at, 4 * bins);
+    l.selected = swl_take(&at, 4 * r * s->nlocal_experts);
+    l.fix_count = swl_take(&at, 4 * r * s->nlocal_experts);
+    l.base = swl_take(&at, 4 * r);
+    l.straddled = swl_take(&at, 4 * j * g);
+    l.bytes = swl_take(&at, 0);
+    return l;
+}
+
+ncclResult_t swl_tables_open(struct swl_tables *tables, const struct swl_plan *plan)
+{
+    const struct layout l = layout_of(plan);
+    void *device = NULL;
+
+    SWL_TRY(swl_device_malloc(tables->memory, &device, l.bytes));
+    tables->device = device;
+    tables->bytes = l.bytes;
+    tables->group = (const void *)(tables->device + l.group);
+    tables->clears = (void *)(tables->device + l.state + offsetof(struct swl_state, clears));
+    tables->shared = (void *)(tables->device + l.memory);
+    return ncclSuccess;
+}
+
+ncclResult_t swl_tables_close(struct swl_tables *tables)
+{
+    ncclResult_t rc = swl_device_free(tables->memory, tables->device, tables->bytes);
+
+    tables->device = NULL;
+    return rc;
+}
+
+static struct swl_positions positions_at(char *out, char *in, const struct swl_shape *s)
+{
+    const uint64_t np = (uint64_t)swl_remote_nodes(s) * s->nrings;
+    const uint64_t jp = (uint64_t)s->nserved * s->nrings;
+    uint64_t *o = (void *)out, *i = (void *)in;
+
+    return (struct swl_positions){
+        .sent = o,
+        .request_sent = o + np,
+        .partial_recv = o + 2 * np,
+        .partial_credited = o + 3 * np,
+        .recv = i,
+        .recv_credited = i + jp,
+        .request_recv = i + 2 * jp,
+        .request_credited = i + 3 * jp,
+        .partial_sent = i + 4 * jp,
+    };
+}
+
+void swl_tables_link_words(const struct swl_plan *plan, uint32_t link, uint64_t at[SWL_LINK_WORDS])
+{
+    const struct swl_window *w = &plan->at;
+    const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
+    const uint64_t source[] = {w->send_credit, w->request_credit, w->partial_tail, w->back_mark};
+    const uint64_t gateway[] = {w->recv_tail, w->request_tail, w->partial_credit, w->forth_mark};
+
+    for (uint32_t i = 0; i < SWL_LINK_WORDS; i++)
+        at[i] = link < out ? source[i] + 8ull * link : gateway[i] + 8ull * (link - out);
+}
+
+void swl_tables_link_counts(const struct swl_tables *tables, const struct swl_plan *plan,
+                            uint32_t link, uint64_t *counts[SWL_LINK_WORDS][2])
+{
+    const struct layout l = layout_of(plan);
+    const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
+    const bool source = link < out;
+    const uint32_t i = source ? link : link - out;
+    char *d = tables->device;
+
+    for (uint32_t next = 0; next < 2; next++) {
+        const struct swl_positions p = positions_at(
+            d + (next ? l.out_next : l.out_now), d + (next ? l.in_next : l.in_now), &plan->shape);
+
+        counts[0][next] = (source ? p.sent : p.recv_credited) + i;
+        counts[1][next] = (source ? p.request_sent : p.request_credited) + i;
+        counts[2][next] = (source ? p.partial_credited : p.partial_sent) + i;
+        counts[3][next] = (uint64_t *)(void *)(d + (source ? l.forth_sent : l.back_sent)) + i;
+    }
+}
+
+/* struct swl_device_group with addresses of the device. */
+static void fill_group(struct swl_device_group *g, char *d, const struct layout *l,
+                       const struct swl_tables_config *c)
+{
+    const struct swl_plan *plan = c->plan;
+
+    g->shape = plan->shape;
+    g->at = plan->at;
+    g->window = c->window;
+    g->peer_window = (void *)(d + l->peer_window);
+    g->memory = (void *)(d + l->memory);
+    g->local_rank = (void *)(d + l->local_rank);
+    g->rank_node = (void *)(d + l->rank_node);
+    g->rank_place = (void *)(d + l->rank_place);
+    g->node_rank = (void *)(d + l->node_rank);
+    g->gateway_local = (void *)(d + l->gateway_local);
+    g->out = (void *)(d + l->out);
+    g->in = (void *)(d + l->in);
+    g->net = c->net;
+    g->state = (void *)(d + l->state);
+    g->now = positions_at(d + l->out_now, d + l->in_now, &plan->shape);
+    g->next = positions_at(d + l->out_next, d + l->in_next, &plan->shape);
+    g->forth_sent = (void *)(d + l->forth_sent);
+    g->back_sent = (void *)(d + l->back_sent);
+    g->counts_seen = (void *)(d + l->counts_seen);
+    g->fix_seen = (void *)(d + l->fix_seen);
+    g->bases_seen = (void *)(d + l->bases_seen);
+    g->link_sent = (void *)(d + l->link_sent);
+    g->link_taken = (void *)(d + l->link_taken);
+    g->fetch_asked = (void *)(d + l->fetch_asked);
+    g->fetch_given = (void *)(d + l->fetch_given);
+    g->partial_used = (void *)(d + l->partial_used);
+    g->histogram = (void *)(d + l->histogram);
+    g->totals = (void *)(d + l->totals);
+    g->selected = (void *)(d + l->selected);
+    g->fix_count = (void *)(d + l->fix_count);
+    g->base = (void *)(d + l->base);
+    g->straddled = (void *)(d + l->straddled);
+    g->route_blocks = plan->route.blocks;
+    g->route_warps = plan->route.threads / 32;
+    g->record = &c->pinned->record;
+    g->host_bits = &c->pinned->bits;
+    g->host_dropped = &c->pinned->dropped;
+    g->host_stop = &c->pinned->stop;
+    g->host_settled = &c->pinned->settled;
+    g->alarm = c->alarm;
+    g->timeout_ns = c->timeout_ns;
+    g->fingerprint = c->fingerprint;
+    g->per_expert = ((1ull << 40) + plan->shape.nlocal_experts - 1) / plan->shape.nlocal_experts;
+    g->trap = c->trap;
+}
+
+/* Who is where, and who serves whom. */
+static void fill_places(char *h, const struct layout *l, const struct swl_tables_config *c)
+{
+    const struct swl_shape *s = &c->plan->shape;
+    const struct swl_topology *t = c->topology;
+    uint32_t *local_rank = (void *)(h + l->local_rank);
+    uint32_t *gateway_local = (void *)(h + l->gateway_local);
+    uint32_t *node_rank = (void *)(h + l->node_rank);
+    uint32_t *rank_place = (void *)(h + l->rank_place);
+    struct swl_out_peer *out = (void *)(h + l->out);
+    struct swl_in_peer *in = (void *)(h + l->in);
+    uint32_t j = 0;
+
+    for (uint32_t i = 0; i < s->nlocal; i++)
+        local_rank[i] = swl_topology_rank(t, s->node, i);
+    for (uint32_t i = 0; i < s->nnodes * s->max_local; i++)
+        node_rank[i] = SWL_NO_PEER;
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        node_rank[t->rank_node[r] * s->max_local + t->rank_local[r]] = r;
+        rank_place[r] = t->rank_node[r] << 16 | t->rank_local[r];
+    }
+    memcpy(h + l->rank_node, t->rank_node, sizeof(uint32_t) * s->nranks);
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        const bool near = t->rank_node[r] == s->node;
+
+        gateway_local[r] = t->rank_local[near ? r : swl_topology_gateway(t, r, s->node)];
+        if (near || gateway_local[r] != s->local)
+            continue;
+        in[j++] = (struct swl_in_peer){
+            .rank = r,
+            .node = t->rank_node[r],
+            .remote = swl_topology_remote(t->rank_node[r], s->node),
+            .local = t->rank_local[r],
+        };
+    }
+    for (uint32_t n = 0; n < swl_remote_nodes(s); n++) {
+        uint32_t node = swl_topology_remote_node(s->node, n);
+
+        out[n] = (struct swl_out_peer){
+            .rank = swl_topology_gateway(t, s->rank, node),
+            .node = node,
+            .served = swl_topology_served_index(t, s->rank, node),
+        };
+    }
+}
+
+static void fill_words(char *h, uint64_t at, uint64_t end, uint64_t value)
+{
+    for (; at + 8 <= end; at += 8)
+        memcpy(h + at, &value, sizeof(value));
+}
+
+static void fill_state(char *h, const struct layout *l, const struct swl_shape *s)
+{
+    struct swl_state *state = (void *)(h + l->state);
+
+    state->gen = SWL_FIRST_GENERATION;
+    state->call = state->epoch = s->start_low;
+    fill_words(h, l->out_now, l->forth_sent, s->start_low);
+    fill_words(h, l->link_sent, l->partial_used, s->start_low);
+}
+
+ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_config *config,
+                             cudaStream_t stream)
+{
+    const struct layout l = layout_of(config->plan);
+    void *mirror = NULL;
+    ncclResult_t rc, end;
+    char *h;
+
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&mirror, l.copied)));
+    h = mirror;
+    fill_group((void *)(h + l.group), tables->device, &l, config);
+    memcpy(h + l.peer_window, config->peer_window,
+           sizeof(*config->peer_window) * config->plan->shape.nlocal);
+    fill_places(h, &l, config);
+    fill_state(h, &l, &config->plan->shape);
+    rc = SWL_CUDA(swl_gpu_copy(tables->device, h, l.copied, stream));
+    if (rc == ncclSuccess)
+        rc = SWL_CUDA(swl_gpu_fill(tables->device + l.copied, 0, l.bytes - l.copied, stream));
+    if (rc == ncclSuccess)
+        rc = SWL_CUDA(swl_gpu_stream_wait(stream, config->setup_ns));
+    end = SWL_CUDA(swl_gpu_host_free(mirror));
+    return rc != ncclSuccess ? rc : end;
+}
