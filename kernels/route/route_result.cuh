@@ -250,7 +250,7 @@ SWL_DEV bool route_result(const struct route_block *b)
     for (uint32_t e = block_thread(); b->a->expert_counters && e < b->g->shape.nlocal_experts;
          e += block_threads())
         store_counter(b->a, b->a->expert_counters, e, expert_rows(b, &in, e));
-    if (first_thread()) {
+    if (first_thread() && !watch_given_up(&b->common->watch)) { /* by a number out of bounds, say */
         store_sources(b);
         store_head(b, &in);
     }

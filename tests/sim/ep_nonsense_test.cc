@@ -7,6 +7,7 @@ extern "C" {
 #include "src/group/group.h"
 }
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -278,6 +279,30 @@ TEST_P(EpNonsenseCount, D_E5_IsAFaultWithASentenceAtMost)
 
 INSTANTIATE_TEST_SUITE_P(Fields, EpNonsenseCount, ::testing::ValuesIn(counters), field_name);
 
+// After an update that failed: no later call may use the routing that it has stored.
+void expect_no_handle(GroupStep &s, const swl_rank *rank)
+{
+    enum { BAD_HANDLE = 8 };
+    int64_t rows = 0;
+
+    EXPECT_EQ(swimlaneHandleRecvCount(s.handle, &rows), ncclSuccess);
+    EXPECT_EQ(ncclEpErrorClear(s.group), ncclSuccess);
+    expect_comm_works(rank);
+    if (s.dispatch() != ncclSuccess) // another rank has found out before
+        expect_sentence({"another rank gave up"});
+    s.sync();
+    expect_comm_works(rank);
+    const int bits = s.bits();
+
+    EXPECT_TRUE(bits & ASYNC_TIMEOUT) << "the call comes through on rank " << rank->rank;
+    if (bits & BAD_HANDLE) {
+        EXPECT_EQ(rows, -1) << "rows of an update that failed are shown";
+    }
+    const std::vector<int> bad = said_by_all(rank, bits & BAD_HANDLE);
+
+    EXPECT_EQ(*std::max_element(bad.begin(), bad.end()), BAD_HANDLE);
+}
+
 // Rows beyond the budget are dropped, so that the third trip of an update takes place.
 TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
 {
@@ -310,6 +335,8 @@ TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
             expect_comm_works(rank);
             EXPECT_FALSE(spoil.armed) << "no third trip";
             EXPECT_EQ(s.bits() != 0, value != 0);
+            if (value != 0)
+                expect_no_handle(s, rank);
             EXPECT_EQ(ncclEpErrorClear(s.group), ncclSuccess);
         }
         expect_comm_works(rank);
