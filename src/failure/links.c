@@ -187,15 +187,20 @@ static ncclResult_t meet(struct ncclEpGroup *g)
     return rc;
 }
 
+/* Where it fails, a rank waits in the exchange behind it for what the others have left of the limit, and the
+ * limit of the exchange: twice the limit since this rank came, whether it waited for others or failed at once.
+ * The others may wait for it that long, and a rank may come later than all by less than the limit; so nobody
+ * takes a rank for missing that is still within its time. */
 ncclResult_t swl_group_meet(struct ncclEpGroup *g)
 {
+    const uint64_t came = swl_gpu_now_ns();
     ncclResult_t rc;
 
     if (!g->peers.oob) /* on all ranks or on none */
         return ncclSuccess;
     rc = meet(g);
-    if (rc != ncclSuccess) /* it has waited; who waited for nobody is given that time */
-        g->boot.grace_ns = 0;
+    if (rc != ncclSuccess)
+        g->boot.grace_ns = g->setup_ns - swl_min_u64(swl_gpu_now_ns() - came, g->setup_ns);
     return swl_bootstrap_agree(&g->boot, rc, "connecting the out-of-band channel");
 }
 

@@ -16,11 +16,13 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     swl_without_tsan("${CMAKE_CURRENT_LIST_DIR}/failing_calls.cc")
     swl_test(group_broken_test SOURCES group_broken_test.cc failing_calls.cc
              LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300)
+    swl_test(group_meet_test SOURCES group_meet_test.cc failing_calls.cc
+             LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300)
     # what a rank leaves in a communicator whose calls fail is given up, by intent
     swl_test(group_dead_test SOURCES group_dead_test.cc failing_calls.cc
              LIBS nccl_ep_static swl_support LABELS sim TIMEOUT 300
              ENV ASAN_OPTIONS=detect_leaks=0)
-    foreach(test broken dead)
+    foreach(test broken dead meet)
         target_link_options(group_${test}_test PRIVATE
                             -Wl,--wrap=swl_soft_ops,--wrap=swl_tcp_ops)
     endforeach()
