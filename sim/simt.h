@@ -81,12 +81,6 @@ void simt_grid_start(const struct simt_grid *grid);
  * needs a proxy fence later than this. */
 void simt_wrote(const void *ptr, size_t bytes);
 
-/* Order for TSan between parties that it cannot see: release(token) in one, then acquire(token) in
- * another; nothing without TSan. Host fibers, engines and callbacks of one GPU are ordered already,
- * and so is simt_grid_start before the grid and the grid before done(). */
-void simt_order_release(const void *token);
-void simt_order_acquire(const void *token);
-
 /* The NIC adds to this word: a store by a lane from now on is reported as a fault. */
 void simt_nic_word(const void *word, size_t bytes);
 void simt_forget_memory(const void *ptr,

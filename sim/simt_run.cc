@@ -279,13 +279,3 @@ uint64_t simt_random(void)
 
     return random_next(k ? k : &main_worker);
 }
-
-void simt_order_release(const void *token)
-{
-    order_release(const_cast<void *>(token));
-}
-
-void simt_order_acquire(const void *token)
-{
-    order_acquire(const_cast<void *>(token));
-}

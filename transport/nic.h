@@ -130,8 +130,6 @@ struct swl_nic_ops {
     ncclResult_t (*to_error)(struct swl_nic *nic, uint32_t qp);
     /* To INIT: queue emptied, indices back at their start, peer forgotten. connect follows. */
     ncclResult_t (*reset)(struct swl_nic *nic, uint32_t qp);
-    /* Work for NICs that need the host (proxies); NULL otherwise. */
-    ncclResult_t (*progress)(struct swl_nic *nic);
 };
 
 /* "remote access error" and the like: enum swl_syndrome in words. */

@@ -493,24 +493,6 @@ const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma)
     return &rdma->view;
 }
 
-ncclResult_t swl_rdma_check(struct swl_rdma *rdma)
-{
-    for (uint32_t i = 0; i < rdma->nlinks; i++) {
-        const struct rdma_end *end = &rdma->ends[i];
-        struct swl_nic *nic = rdma->nics[end->nic].nic;
-        struct swl_nic_qp_status s;
-
-        SWL_TRY(nic->ops->query(nic, end->qp, &s));
-        if (s.state == SWL_NIC_QP_ERROR)
-            return swl_fail(ncclSystemError,
-                            "rank %u rdma: queue pair 0x%06x to rank %u failed at entry %llu: %s "
-                            "(syndrome 0x%02x)",
-                            rdma->rank, s.qpn, rdma->links[i].peer, (unsigned long long)s.index,
-                            swl_syndrome_text(s.syndrome), s.syndrome);
-    }
-    return ncclSuccess;
-}
-
 static struct swl_nic *link_nic(const struct swl_rdma *rdma, uint32_t link)
 {
     return rdma->nics[rdma->ends[link].nic].nic;

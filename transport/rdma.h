@@ -70,8 +70,6 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
 /* Local. NULL is a no-op. No work of the group may be running. */
 ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
 const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
-/* State of the links' queue pairs: ncclSuccess, or a sentence naming peer, queue pair and syndrome. */
-ncclResult_t swl_rdma_check(struct swl_rdma *rdma);
 
 /* Repair of links, while no kernel of this rank runs; local, the other end does the same (mend.h).
  * */

@@ -61,17 +61,6 @@ bool swl_parse_u64(const char *text, uint64_t *value_p)
     return true;
 }
 
-bool swl_parse_i64(const char *text, int64_t *value_p)
-{
-    bool negative = text[0] == '-';
-    uint64_t value;
-
-    if (!swl_parse_u64(text + negative, &value) || value > INT64_MAX)
-        return false;
-    *value_p = negative ? -(int64_t)value : (int64_t)value;
-    return true;
-}
-
 bool swl_parse_flag(const char *text, bool *value_p)
 {
     static const char *const words[2][3] = {{"0", "off", "false"}, {"1", "on", "true"}};

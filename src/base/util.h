@@ -52,7 +52,6 @@ uint64_t swl_hash(uint64_t hash, const void *data, size_t bytes);
 
 /* Whole text as a decimal (or 0x…) number; false (and nothing stored) for anything else. */
 bool swl_parse_u64(const char *text, uint64_t *value_p);
-bool swl_parse_i64(const char *text, int64_t *value_p);
 
 /* 1/on/true and 0/off/false in any case; false (and nothing stored) for anything else. */
 bool swl_parse_flag(const char *text, bool *value_p);

@@ -120,6 +120,16 @@ void look(const uint64_t *window, rank_result *out)
         out->payload_sum += __atomic_load_n(&window[signal_bytes / 8 + i], __ATOMIC_ACQUIRE);
 }
 
+void expect_ready(struct swl_rdma *rdma, uint32_t nlinks)
+{
+    struct swl_nic_qp_status s;
+
+    for (uint32_t i = 0; i < nlinks; i++) {
+        ASSERT_EQ(swl_rdma_query(rdma, i, &s), ncclSuccess);
+        EXPECT_EQ(s.state, SWL_NIC_QP_READY);
+    }
+}
+
 void rank_main(void *arg)
 {
     uint32_t rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(arg));
@@ -163,7 +173,7 @@ void rank_main(void *arg)
     if (out.created == ncclSuccess) {
         out.name = swl_rdma_name(rdma);
         out.bytes = swl_rdma_device_bytes(rdma);
-        EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
+        expect_ready(rdma, c.nlinks);
         EXPECT_EQ(swl_rdma_view(rdma)->nlinks, c.nlinks);
         if (now->traffic)
             post(swl_rdma_view(rdma), rank, reinterpret_cast<uint8_t *>(window));
@@ -172,7 +182,7 @@ void rank_main(void *arg)
             look(window, &out);
         for (uint32_t i = 0; i < c.nlinks; i++)
             out.keys.insert(swl_rdma_view(rdma)->remotes[i].payload_lkey);
-        EXPECT_EQ(swl_rdma_check(rdma), ncclSuccess);
+        expect_ready(rdma, c.nlinks);
     }
     out.destroyed = swl_rdma_destroy(rdma);
     EXPECT_EQ(swl_gpu_free(c.tables), cudaSuccess);

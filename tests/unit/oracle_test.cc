@@ -161,7 +161,6 @@ TEST(Oracle, UnevenExpertsGiveTheLastRankFewer)
     c.ids = {{3, 4, 7, 8, 9}, {}, {}};
     swl_oracle *o = c.create();
 
-    EXPECT_EQ(swl_oracle_nlocal(o), 4);
     EXPECT_EQ(swl_oracle_rows_of(o, 0)->nrows, 1);
     EXPECT_EQ(swl_oracle_rows_of(o, 1)->nrows, 2);
     EXPECT_EQ(swl_oracle_rows_of(o, 2)->nrows, 2);

@@ -368,11 +368,6 @@ void swl_oracle_destroy(struct swl_oracle *o)
     free(o);
 }
 
-int swl_oracle_nlocal(const struct swl_oracle *o)
-{
-    return o->nlocal;
-}
-
 const struct swl_oracle_rows *swl_oracle_rows_of(const struct swl_oracle *o, int rank)
 {
     return &o->ranks[rank].rows;

@@ -55,7 +55,6 @@ struct swl_oracle *swl_oracle_create(const struct swl_oracle_shape *shape,
                                      const struct swl_oracle_source *sources);
 void swl_oracle_destroy(struct swl_oracle *oracle);
 
-int swl_oracle_nlocal(const struct swl_oracle *oracle);
 const struct swl_oracle_rows *swl_oracle_rows_of(const struct swl_oracle *oracle, int rank);
 /* Row of token `token` of `src` at rank `dst`, or -1: not routed there or dropped. */
 int64_t swl_oracle_row(const struct swl_oracle *oracle, int src, int token, int dst);

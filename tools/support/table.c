@@ -23,18 +23,6 @@ void swl_table_text(struct swl_table *table, int column, const char *format, ...
     va_end(list);
 }
 
-void swl_table_bytes(struct swl_table *table, int column, double bytes)
-{
-    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
-    int at = 0;
-
-    while (bytes >= 1000 && at < 4) {
-        bytes /= 1000;
-        at++;
-    }
-    swl_table_text(table, column, at ? "%.1f %s" : "%.0f %s", bytes, unit[at]);
-}
-
 void swl_table_print(const struct swl_table *table, FILE *file)
 {
     int width[SWL_TABLE_COLUMNS] = {0};

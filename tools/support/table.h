@@ -22,8 +22,6 @@ void swl_table_row(struct swl_table *table);
 void swl_table_text(struct swl_table *table, int column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void swl_table_print(const struct swl_table *table, FILE *file);
-/* 1234567 bytes as "1.2 MB". */
-void swl_table_bytes(struct swl_table *table, int column, double bytes);
 
 #ifdef __cplusplus
 }

@@ -87,7 +87,7 @@ ncclResult_t swl_proxy_reset(struct swl_nic *base, uint32_t qp);
         .caps = swl_proxy_caps, .reg_mr = swl_proxy_reg_mr, .dereg_mr = swl_proxy_dereg_mr,        \
         .create_qp = swl_proxy_create_qp, .address = swl_proxy_address,                            \
         .connect = swl_proxy_connect, .view = swl_proxy_view, .query = swl_proxy_query,            \
-        .to_error = swl_proxy_to_error, .reset = swl_proxy_reset, .progress = NULL                 \
+        .to_error = swl_proxy_to_error, .reset = swl_proxy_reset                                   \
     }
 
 /* serve_sim.cc, serve_cuda.cc: serve until nic->stop, then set nic->ended. */
