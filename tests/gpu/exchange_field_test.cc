@@ -1,7 +1,7 @@
 /* exchange_field_test.cc: field reports about other collectives beside the calls, memory that no peer
  * can map or that is none of the device, and outliers in time. Runs emulated too. */
 #include "tests/gpu/access_matrix.h"
-#include "tests/sim/field_slot.h"
+#include "tests/support/field_slot.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
  * changing routing, random configurations, graphs, and allocations beside the calls.
  *
  * The same tests run emulated, with fewer steps. */
-#include "tests/sim/field_slot.h"
+#include "tests/support/field_slot.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 /* gpu_cuda_fd_test.cc: descriptors change hands between processes. Needs no GPU. */
 #include "src/runtime/cuda/driver.h"
-#include "tests/sim/attack.h"
+#include "tests/support/attack.h"
 
 #include <gtest/gtest.h>
 

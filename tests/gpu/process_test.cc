@@ -3,7 +3,7 @@
  *
  * With NCCL and two GPUs they are a node; on one GPU NCCL takes them for two, and the stand-in for one. */
 #include "tests/gpu/processes.h"
-#include "tests/sim/field_slot.h"
+#include "tests/support/field_slot.h"
 
 #include <atomic>
 #include <thread>

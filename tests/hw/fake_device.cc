@@ -1,6 +1,6 @@
-// fake_device.cc: the fake device of tests/unit, so that the test of the real one is tested.
+// fake_device.cc: the fake device of tests/support, so that the test of the real one is tested.
 #include "tests/hw/device.h"
-#include "tests/unit/fake_mlx5.h"
+#include "tests/support/fake_mlx5.h"
 #include "transport/mlx5/devx.h"
 #include "transport/mlx5/verbs.h"
 

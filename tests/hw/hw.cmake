@@ -1,5 +1,5 @@
 # Real NICs, without a GPU: built everywhere, skips with the reason where there is none. The same test
-# runs over the fake device (library fake_mlx5 of tests/unit).
+# runs over the fake device (library fake_mlx5 of tests/unit/transport.cmake).
 set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
 set(verbs "${PROJECT_SOURCE_DIR}/transport/verbs")
 swl_test(hw_mlx5_test

@@ -1,5 +1,5 @@
 /* api_data_test.cc: dispatch and combine as seen through the public functions (HT FLAT). */
-#include "tests/unit/fake_place.h"
+#include "tests/support/fake_place.h"
 
 #include <cstring>
 #include <memory>

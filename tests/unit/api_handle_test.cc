@@ -1,5 +1,5 @@
 /* api_handle_test.cc: handles and the routing input as seen through the public functions. */
-#include "tests/unit/fake_place.h"
+#include "tests/support/fake_place.h"
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 // devx_fixture.h: NICs of transport/mlx5 over the fake of fake_mlx5.h: by DevX, or by verbs.
 #pragma once
 
-#include "tests/unit/fake_mlx5.h"
+#include "tests/support/fake_mlx5.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"

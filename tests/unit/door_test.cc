@@ -1,5 +1,5 @@
 // door_test.cc: who may wait at a door (transport/door.c), and who has to go.
-#include "tests/unit/thread_slot.h"
+#include "tests/support/thread_slot.h"
 #include "transport/door.h"
 
 #include <gtest/gtest.h>

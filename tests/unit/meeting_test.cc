@@ -1,5 +1,5 @@
 // Where ranks of a job meet: the unique id by socket and by file, and who else comes there.
-#include "tests/sim/attack.h"
+#include "tests/support/attack.h"
 #include "tests/unit/launch_environment.h"
 #include "tools/support/clock.h"
 #include "tools/support/meeting_wire.h"

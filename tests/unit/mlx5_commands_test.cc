@@ -1,5 +1,5 @@
 // Every byte of every firmware command against the offsets of the public layouts.
-#include "tests/unit/mlx5_wire.h"
+#include "tests/support/mlx5_wire.h"
 #include "transport/mlx5/commands.h"
 #include "transport/nic_kinds.h"
 

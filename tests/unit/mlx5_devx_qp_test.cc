@@ -1,6 +1,6 @@
 // Queue pairs of the mlx5 NIC over the fake: creation, connection, failure, reset.
+#include "tests/support/mlx5_wire.h"
 #include "tests/unit/devx_fixture.h"
-#include "tests/unit/mlx5_wire.h"
 #include "transport/wqe.h"
 
 #include <set>

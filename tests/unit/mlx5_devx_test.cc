@@ -1,6 +1,6 @@
 // The mlx5 NIC over the fake: creation, doorbells, rings, regions.
+#include "tests/support/mlx5_wire.h"
 #include "tests/unit/devx_fixture.h"
-#include "tests/unit/mlx5_wire.h"
 
 #include <cerrno>
 #include <set>

@@ -1,7 +1,7 @@
 /* tensor_test.cc: tensor descriptors, theirs and ours, and where their storage lies. */
 #include "src/base/error.h"
 #include "src/check/tensor.h"
-#include "tests/unit/fake_place.h"
+#include "tests/support/fake_place.h"
 
 #include <cstring>
 

@@ -38,11 +38,11 @@ swl_test(proxy_thread_test
 set_tests_properties(proxy_thread_test PROPERTIES RUN_SERIAL ON)
 
 # The mlx5 NIC over a fake of rdma-core, device and GPU.
-add_library(fake_mlx5 OBJECT "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_commands.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_engine.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_gpu.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
+add_library(fake_mlx5 OBJECT "${swl_test_support}/fake_mlx5.cc"
+            "${swl_test_support}/fake_mlx5_commands.cc"
+            "${swl_test_support}/fake_mlx5_engine.cc"
+            "${swl_test_support}/fake_mlx5_gpu.cc"
+            "${swl_test_support}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
             ${mlx5}/usable.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
             ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)

@@ -1,0 +1,97 @@
+// Field report 95, limits of open files, and a host without a loopback interface: in processes of their own.
+#include "tests/support/failing_calls.h"
+#include "tests/support/group_fixture.h"
+
+#include <atomic>
+#include <sched.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace
+{
+
+bool can_leave_the_network()
+{
+    const pid_t child = fork();
+    int status = -1;
+
+    if (child == 0)
+        _exit(unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* A process with so many descriptors to spare creates a group. */
+void create_with(rlim_t soft, rlim_t hard, const std::vector<int> &nodes = {1, 1, 2},
+                 const char *words = "peer,tcp")
+{
+    const rlim_t used = (rlim_t)held_descriptors() - 3; // without ".", ".." and the folder's own
+    const struct rlimit limit = {used + soft, used + hard};
+    const Variable transports("SWIMLANE_TRANSPORT", words);
+    const Variable setup("SWIMLANE_SETUP_TIMEOUT_MS", "20000"); // a hang ends
+    std::atomic<int> made{0}, refused{0};
+
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    on_ranks(nodes, [&](swl_rank *rank) {
+        const ncclEpGroupConfig_t config = small_config();
+        ncclEpGroup_t group = nullptr;
+
+        if (ncclEpCreateGroup(&group, rank->comm, &config) == ncclSuccess) {
+            made++;
+        } else {
+            refused++;
+            if (!strstr(swimlaneLastError(), "Too many open files")) // of the first socket of all
+                expect_sentence(
+                    {"the process of rank 0 needs ", " descriptors", "may open ", "ulimit"});
+        }
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+    });
+    EXPECT_TRUE(made == 0 || refused == 0) << made << " ranks have a group";
+    _exit(testing::Test::HasFailure() ? 2 : made ? 0 : 1);
+}
+
+TEST(FieldDeathTest, F95_TheSoftLimitIsRaisedToTheHardOne)
+{
+    for (rlim_t soft : {8, 24, 60})
+        EXPECT_EXIT(create_with(soft, 1000), testing::ExitedWithCode(0), "");
+}
+
+/* With too few, or just enough: all ranks have a group, or all know why not. */
+TEST(FieldDeathTest, F95_TheNeedIsToldOnEveryRank)
+{
+    const auto alike = [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) < 2; };
+
+    for (rlim_t hard = slow_build ? 20 : 0; hard < 60; hard++)
+        EXPECT_EXIT(create_with(0, hard), alike, "") << hard;
+    EXPECT_EXIT(create_with(10, 20), testing::ExitedWithCode(1), "the process of rank 0 needs");
+}
+
+/* While the hosts meet, each rank has two listeners beside its connections; over TCP there are more later. */
+TEST(FieldDeathTest, F95_TheListenersOfTheMeetingAreCounted)
+{
+    const auto alike = [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) < 2; };
+
+    for (rlim_t hard = 6; hard < 25; hard++) // fewer do not let a rank find out where it is
+        for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {3}, {2, 1}})
+            EXPECT_EXIT(create_with(0, hard, nodes, "peer,soft"), alike, "") << hard;
+    EXPECT_EXIT(create_with(0, 7, {2}, "peer,soft"), testing::ExitedWithCode(1),
+                "needs 8 descriptors for the sockets of the group, and may open 7 more");
+    EXPECT_EXIT(create_with(0, 8, {2}, "peer,soft"), testing::ExitedWithCode(0), "");
+}
+
+/* The ranks of several processes meet on the loopback interface. */
+TEST(FieldDeathTest, D_C8_LoopbackThatIsDownIsOneSentence)
+{
+    if (!can_leave_the_network())
+        GTEST_SKIP() << "no network namespace can be made here";
+    EXPECT_EXIT(
+        {
+            if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+                _exit(2);
+            _exit(run_ranks({1, 1}, SWL_PLACE_PROCESSES, 0, [](swl_rank *) {}) == -1 ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "^comm: [^\n]*127.0.0.1, which cannot be reached: [^\n]*\n$");
+}
+
+} // namespace

@@ -1,0 +1,13 @@
+# The software NIC, queue pairs and the network of a rank, in the emulator.
+if(SWL_PLACE STREQUAL sim)
+    swl_test(transport_sim_test
+             SOURCES nic_test.cc nic_errors_test.cc nic_faults_test.cc qp_ring_test.cc qp_test.cc rdma_test.cc
+                     ../proxy/proxy_test.cc ../tcp/tcp_strangers_test.cc ../tcp/tcp_test.cc
+                     ${swl_test_support}/loop_wire.cc ${swl_test_support}/proxies.cc
+                     $<TARGET_OBJECTS:swl_transport> $<TARGET_OBJECTS:swl_base>
+             LIBS swl_sim LABELS sim TIMEOUT 300)
+    swl_test(oob_test SOURCES oob_test.cc $<TARGET_OBJECTS:swl_transport>
+             $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
+    swl_test(select_test SOURCES select_test.cc $<TARGET_OBJECTS:swl_transport>
+             $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
+endif()
