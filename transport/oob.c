@@ -84,16 +84,21 @@ static int listen_local(const struct oob_place *place)
     return fd;
 }
 
-static int connect_local(const struct oob_place *place)
+/* -1: *error_p, EPERM where another process listens. */
+static int connect_local(const struct oob_place *place, int *error_p)
 {
     struct sockaddr_un name;
     const socklen_t bytes = local_name(place, &name);
     int fd = local_socket();
 
-    if (fd >= 0 &&
-        (connect(fd, (const struct sockaddr *)&name, bytes) != 0 || !of_this_process(fd)))
-        oob_shut(&fd);
-    return fd;
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&name, bytes) != 0)
+        *error_p = swl_tcp_error();
+    else if (of_this_process(fd))
+        return fd;
+    else
+        *error_p = EPERM;
+    oob_shut(&fd);
+    return -1;
 }
 
 /* A host that has lost power says nothing: the kernel asks, and gives up after the limit. The connection
@@ -251,14 +256,15 @@ static void call_peer(struct swl_oob *oob, struct oob_peer *p, const struct oob_
     int fd;
 
     if (place->process == oob->place.process) {
-        fd = connect_local(place);
-        why.error = fd < 0 ? errno : 0;
+        fd = connect_local(place, &why.error);
     } else {
         fd = swl_tcp_connect(&place->at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
         if (fd >= 0)
             watch_silence(fd, oob->config.silence_ns);
     }
-    p->error = fd < 0 ? why.error : 0;
+    /* a full backlog says less than what an earlier call met */
+    if (fd >= 0 || p->error == 0 || why.error != EAGAIN)
+        p->error = fd < 0 ? why.error : 0;
     p->in_bytes = 0;
     p->fd = fd;
     if (fd >= 0 && send_secret(oob, fd, SWL_OOB_HELLO, place->nonce))
@@ -392,6 +398,14 @@ static uint32_t first_missing(const struct swl_oob *oob)
     return UINT32_MAX;
 }
 
+/* Why the last call of this peer did not connect. */
+static const char *reason_of(const struct oob_peer *p, bool local)
+{
+    if (local && p->error == EPERM)
+        return "another process listens there";
+    return p->error ? strerror(p->error) : "no welcome came";
+}
+
 /* The limit has passed and this peer is missing: what was tried, and how that ended. */
 static ncclResult_t fail_missing(const struct swl_oob *oob, const struct oob_meeting *m,
                                  const struct oob_peer *p)
@@ -412,10 +426,7 @@ static ncclResult_t fail_missing(const struct swl_oob *oob, const struct oob_mee
         " has not connected within %s: %s %s, this rank %s %s: %s%s",
         oob->config.rank, p->rank, time, caller ? "it listens at" : "it would come from",
         local ? "a local socket" : there, caller ? "calls from" : "listens at",
-        local ? "a local socket" : here,
-        !caller    ? "no call came"
-        : p->error ? strerror(p->error)
-                   : "no welcome came",
+        local ? "a local socket" : here, caller ? reason_of(p, local) : "no call came",
         descriptors_left(oob) ? "" : "; this process has no descriptor left (ulimit -n)");
 }
 

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <string>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -337,6 +339,65 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
     waitpid(child, nullptr, 0);
     for (int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]})
         close(fd);
+    close_all(&c);
+}
+
+// A process that has bound the name of rank 0's local socket: everybody can read it.
+pid_t impostor(const struct swl_oob_address &address)
+{
+    struct oob_place place;
+    struct sockaddr_un name = {};
+    int told[2];
+    char byte = 0;
+
+    memcpy(&place, address.bytes, sizeof(place));
+    name.sun_family = AF_UNIX;
+    std::string text = "swimlane-";
+    for (uint8_t b : place.name) {
+        char hex[4];
+
+        snprintf(hex, sizeof(hex), "%02x", b);
+        text += hex;
+    }
+    memcpy(name.sun_path + 1, text.data(), text.size());
+    EXPECT_EQ(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        const socklen_t bytes =
+            static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + text.size());
+
+        byte =
+            bind(fd, reinterpret_cast<struct sockaddr *>(&name), bytes) == 0 && listen(fd, 8) == 0;
+        (void)!write(told[1], &byte, 1);
+        pause();
+    }
+    EXPECT_EQ(read(told[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 1) << "the name is not free";
+    close(told[0]);
+    close(told[1]);
+    return child;
+}
+
+TEST(OobProcess, D_C2_AnotherProcessAtTheSocketOfARankIsNamed)
+{
+    Channels c;
+
+    c.timeout_ns = 300 * ms;
+    open_all(&c, 2, false);
+    swl_oob_close(c.oob[0]);
+    c.oob[0] = nullptr;
+    const pid_t child = impostor(c.address[0]);
+    on_fibers(2, [&c](uint32_t r) {
+        if (r == 1)
+            connect_rank(&c, 1, c.address);
+    });
+    EXPECT_EQ(c.connected[1], ncclSystemError);
+    EXPECT_NE(c.sentence[1].find("from a local socket: another process listens there"),
+              std::string::npos)
+        << c.sentence[1];
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
     close_all(&c);
 }
 
