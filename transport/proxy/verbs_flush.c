@@ -4,7 +4,8 @@
  * way to memory. To memory of a GPU that way is another one than that of the host's adds, which may arrive
  * first. A READ cannot pass writes before it: one of the memory itself, by a queue pair that is connected
  * to itself, returns when they are there. One READ serves all messages that had arrived when it was posted.
- * The queue pair is made by the host with the first such region, used by the serving thread. */
+ * The queue pair is made by the host as soon as there are such a region and a peer that adds by message,
+ * and made anew by a reset after it has failed. The serving thread uses it. */
 #include "transport/proxy/verbs_wire.h"
 
 #include "src/base/error.h"
@@ -36,46 +37,97 @@ static ncclResult_t connect_self(struct verbs_wire *w, struct verbs_qp *qp)
     return error ? refuse(w, "does not connect a queue pair to itself", error) : ncclSuccess;
 }
 
-ncclResult_t swl_verbs_flush_open(struct verbs_wire *w)
+static ncclResult_t close_pair(struct verbs_wire *w)
+{
+    struct verbs_flush *f = &w->flush;
+    const int first = f->qp ? w->verbs.ibv_destroy_qp(f->qp) : 0;
+    const int second = f->cq ? w->verbs.ibv_destroy_cq(f->cq) : 0;
+
+    f->qp = NULL;
+    f->cq = NULL;
+    return first || second ? refuse(w, "keeps what it flushes with", first ? first : second)
+                           : ncclSuccess;
+}
+
+static ncclResult_t make_pair(struct verbs_wire *w)
 {
     struct verbs_flush *f = &w->flush;
     struct verbs_qp_init_attr attr = {.qp_type = VERBS_RC, .cap = {1, 1, 1, 1, 0}};
 
-    if (f->on)
+    errno = 0;
+    f->cq = w->verbs.ibv_create_cq(w->context, 2, NULL, NULL, 0);
+    if (!f->cq)
+        return refuse(w, "gives no completion queue", errno);
+    attr.send_cq = attr.recv_cq = f->cq;
+    f->qp = w->verbs.ibv_create_qp(w->pd, &attr);
+    if (!f->qp)
+        return refuse(w, "gives no queue pair", errno);
+    return connect_self(w, f->qp);
+}
+
+/* Nothing is left of a failure. */
+static ncclResult_t open_pair(struct verbs_wire *w)
+{
+    const ncclResult_t rc = make_pair(w);
+
+    if (rc != ncclSuccess)
+        (void)close_pair(w);
+    return rc;
+}
+
+static bool has_gpu(const struct verbs_wire *w)
+{
+    for (uint32_t i = 0; i < w->nregions; i++)
+        if (w->regions[i].on_gpu)
+            return true;
+    return false;
+}
+
+ncclResult_t swl_verbs_flush_open(struct verbs_wire *w, bool messages, bool gpu)
+{
+    struct verbs_flush *f = &w->flush;
+
+    f->messages = f->messages || messages;
+    if (f->on || !f->messages || !(gpu || has_gpu(w)))
         return ncclSuccess;
     errno = 0;
     if (!f->mr)
         f->mr = w->verbs.ibv_reg_mr(w->pd, &f->sink, sizeof(f->sink), VERBS_ACCESS_LOCAL_WRITE);
     if (!f->mr)
         return refuse(w, "cannot register a word", errno);
-    if (!f->cq)
-        f->cq = w->verbs.ibv_create_cq(w->context, 2, NULL, NULL, 0);
-    if (!f->cq)
-        return refuse(w, "gives no completion queue", errno);
-    attr.send_cq = attr.recv_cq = f->cq;
-    if (!f->qp)
-        f->qp = w->verbs.ibv_create_qp(w->pd, &attr);
-    if (!f->qp)
-        return refuse(w, "gives no queue pair", errno);
-    SWL_TRY(connect_self(w, f->qp));
+    SWL_TRY(open_pair(w));
     /* release: pairs with the acquire of the serving thread */
     __atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
     return ncclSuccess;
 }
 
+ncclResult_t swl_verbs_flush_renew(struct verbs_wire *w)
+{
+    struct verbs_flush *f = &w->flush;
+    ncclResult_t rc = ncclSuccess, closed;
+
+    (void)pthread_mutex_lock(&f->lock);
+    if (f->broken && !f->renewed) {
+        closed = close_pair(w);
+        rc = open_pair(w);
+        f->renewed = rc == ncclSuccess;
+        rc = closed != ncclSuccess ? closed : rc;
+    }
+    (void)pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
 ncclResult_t swl_verbs_flush_close(struct verbs_wire *w)
 {
     struct verbs_flush *f = &w->flush;
-    int first = 0, error;
+    ncclResult_t rc = close_pair(w);
+    const int error = f->mr ? w->verbs.ibv_dereg_mr(f->mr) : 0;
 
-    if (f->qp)
-        first = w->verbs.ibv_destroy_qp(f->qp);
-    error = f->cq ? w->verbs.ibv_destroy_cq(f->cq) : 0;
-    first = first ? first : error;
-    error = f->mr ? w->verbs.ibv_dereg_mr(f->mr) : 0;
-    first = first ? first : error;
-    memset(f, 0, sizeof(*f));
-    return first ? refuse(w, "keeps what it flushes with", first) : ncclSuccess;
+    f->mr = NULL;
+    if (error && rc == ncclSuccess)
+        rc = refuse(w, "keeps what it flushes with", error);
+    (void)pthread_mutex_destroy(&f->lock);
+    return rc;
 }
 
 bool swl_verbs_flushes(const struct verbs_wire *w)
@@ -103,16 +155,15 @@ static bool word_to_read(struct verbs_wire *w, struct verbs_send_wr *wr)
     return any;
 }
 
-void swl_verbs_flush_post(struct verbs_wire *w)
+/* With the lock, and a queue pair that works. */
+static void post_read(struct verbs_wire *w)
 {
     struct verbs_flush *f = &w->flush;
-    struct verbs_sge sge = {(uintptr_t)&f->sink, sizeof(f->sink), f->mr ? f->mr->lkey : 0};
+    struct verbs_sge sge = {(uintptr_t)&f->sink, sizeof(f->sink), f->mr->lkey};
     struct verbs_send_wr wr = {
         .sg_list = &sge, .num_sge = 1, .opcode = VERBS_WR_READ, .send_flags = VERBS_SEND_SIGNALLED};
     struct verbs_send_wr *bad;
 
-    if (!f->wanted || f->posted || f->broken)
-        return;
     f->wanted = false;
     f->asked++;
     if (!word_to_read(w, &wr)) { /* nothing is left that could be late */
@@ -123,19 +174,40 @@ void swl_verbs_flush_post(struct verbs_wire *w)
     f->broken = f->qp->context->post_send(f->qp, &wr, &bad) != 0;
 }
 
-void swl_verbs_flush_take(struct verbs_wire *w)
+static void take_read(struct verbs_flush *f)
 {
-    struct verbs_flush *f = &w->flush;
     struct verbs_wc wc;
-    int n;
+    const int n = f->qp->context->poll_cq(f->cq, 1, &wc);
 
-    if (!f->posted || f->broken)
-        return;
-    n = f->qp->context->poll_cq(f->cq, 1, &wc);
     if (n == 0)
         return;
     f->posted = false;
     f->broken = n < 0 || wc.status != 0;
     if (!f->broken)
         f->done = f->asked;
+}
+
+void swl_verbs_flush_post(struct verbs_wire *w)
+{
+    struct verbs_flush *f = &w->flush;
+
+    if (!f->wanted || f->posted || f->broken || pthread_mutex_trylock(&f->lock) != 0)
+        return; /* or the host makes it anew */
+    post_read(w);
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
+void swl_verbs_flush_take(struct verbs_wire *w)
+{
+    struct verbs_flush *f = &w->flush;
+
+    if (!(f->posted || f->broken) || pthread_mutex_trylock(&f->lock) != 0)
+        return;
+    if (f->broken && f->renewed) { /* what still waits wants another READ */
+        f->broken = f->posted = f->renewed = false;
+        f->wanted = true;
+    } else if (!f->broken) {
+        take_read(f);
+    }
+    (void)pthread_mutex_unlock(&f->lock);
 }

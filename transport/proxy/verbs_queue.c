@@ -199,6 +199,7 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
     struct verbs_wire *w = verbs_of(wire);
     struct verbs_queue *q = &w->queues[qp];
     struct verbs_end e;
+    uint32_t adds;
     ncclResult_t rc;
 
     memcpy(&e, peer->bytes, sizeof(e));
@@ -210,8 +211,10 @@ ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
                         "rank %u nic: %s queue pair %u cannot reach its peer: its address is of "
                         "another kind",
                         w->rank, w->port.name, qp);
+    adds = w->adds > e.adds ? w->adds : e.adds;
+    SWL_TRY(swl_verbs_flush_open(w, adds != SWL_ADDS_ATOMICS, false));
     (void)pthread_mutex_lock(&q->lock);
-    q->adds = w->adds > e.adds ? w->adds : e.adds;
+    q->adds = adds;
     q->peer_applied = e.applied;
     q->peer_applied_key = e.applied_key;
     rc = connect_path(w, q, &e);
@@ -251,5 +254,5 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
     if (rc != ncclSuccess)
         (void)close_objects(w, q);
     (void)pthread_mutex_unlock(&q->lock);
-    return rc;
+    return rc == ncclSuccess ? swl_verbs_flush_renew(w) : rc;
 }

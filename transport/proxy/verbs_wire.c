@@ -128,6 +128,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
     w->first_index = config->first_index;
     w->adds = config->adds;
     (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_mutex_init(&w->flush.lock, NULL);
     rc = open_all(w, config);
     if (rc != ncclSuccess) {
         (void)close_all(w);
@@ -223,8 +224,7 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
     struct verbs_region *regions;
     struct verbs_mr *mr;
 
-    if (on_gpu)
-        SWL_TRY(swl_verbs_flush_open(w));
+    SWL_TRY(swl_verbs_flush_open(w, false, on_gpu));
     mr = register_memory(w, ptr, bytes, access);
     if (mr == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: %s cannot register %llu bytes: %s", w->rank,

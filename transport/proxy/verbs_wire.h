@@ -80,14 +80,17 @@ struct verbs_region {
 /* verbs_flush.c. READs are counted: a message that arrived when `asked` were posted may be applied when
  * asked + 1 are done. */
 struct verbs_flush {
-    bool on; /* there is memory of a GPU; set by the host, release */
+    bool on;       /* there is memory of a GPU and a peer that adds by message; the host, release */
+    bool messages; /* host: there is such a peer */
     struct verbs_cq *cq;
     struct verbs_qp *qp; /* its own peer */
     struct verbs_mr *mr;
     uint64_t sink; /* what was read */
-    /* server */
+    /* server; broken is written with the lock */
     bool wanted, posted, broken;
     uint64_t asked, done;
+    pthread_mutex_t lock; /* of cq, qp, broken and what follows */
+    bool renewed;         /* the host has made cq and qp anew */
 };
 
 /* A message that has arrived and waits. */
@@ -151,8 +154,11 @@ void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t 
                     const char *what);
 int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
 
-/* verbs_flush.c. The first opens, for a region in memory of a GPU; again: a no-op. */
-ncclResult_t swl_verbs_flush_open(struct verbs_wire *w);
+/* verbs_flush.c. Open it where it is needed: messages: a peer adds by message from now on; gpu: memory of a
+ * GPU is going to be registered. Again: a no-op. */
+ncclResult_t swl_verbs_flush_open(struct verbs_wire *w, bool messages, bool gpu);
+/* If it has failed, make it anew. */
+ncclResult_t swl_verbs_flush_renew(struct verbs_wire *w);
 ncclResult_t swl_verbs_flush_close(struct verbs_wire *w);
 /* Must messages wait? */
 bool swl_verbs_flushes(const struct verbs_wire *w);

@@ -180,6 +180,8 @@ int modify_qp(struct verbs_qp *qp, struct verbs_qp_attr *a, int mask)
 
     if (fake_fails("ibv_modify_qp"))
         return EINVAL;
+    if (a->qp_state == VERBS_STATE_RTR && a->dest_qp_num == qp->qp_num && !fake.joins_itself)
+        return EINVAL;
     EXPECT_TRUE(mask & VERBS_QP_STATE);
     if (a->qp_state == VERBS_STATE_INIT) {
         EXPECT_EQ(q->state, static_cast<uint32_t>(VERBS_STATE_RESET));

@@ -28,7 +28,8 @@ struct FakeCq {
 
 struct FakeVerbs {
     int atomic_cap = 1, transport = 0;
-    int fail_at = 0; // this call, counted from 1, fails
+    bool joins_itself = true; // a queue pair may be its own peer
+    int fail_at = 0;          // this call, counted from 1, fails
     // what happened
     int calls = 0;
     std::string failed;

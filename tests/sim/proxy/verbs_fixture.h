@@ -33,6 +33,12 @@ class VerbsWire : public ::testing::Test
     // What each end may use.
     ncclResult_t open_both(uint32_t adds0 = SWL_ADDS_ATOMICS, uint32_t adds1 = SWL_ADDS_ATOMICS)
     {
+        SWL_TRY(open_apart(adds0, adds1));
+        return connect_both();
+    }
+    // Not yet connected.
+    ncclResult_t open_apart(uint32_t adds0, uint32_t adds1)
+    {
         for (int n = 0; n < 2; n++) {
             config.adds = n ? adds1 : adds0;
             config.rank = static_cast<uint32_t>(n);
@@ -41,7 +47,7 @@ class VerbsWire : public ::testing::Test
                 wire[n]->ops->reg_mr(wire[n], words[n], sizeof(words[n]), everything, &region[n]));
             SWL_TRY(wire[n]->ops->create_qp(wire[n], &qp[n]));
         }
-        return connect_both();
+        return ncclSuccess;
     }
     ncclResult_t connect_both()
     {

@@ -105,6 +105,61 @@ TEST_F(VerbsFlush, D_G_AReadThatFailsEndsTheQueuePairs)
     EXPECT_EQ(gpu[3], 0u);
 }
 
+// The queue pair of the READs is made anew with those that it has ended.
+TEST_F(VerbsFlush, D_G_AfterAResetMessagesAreFlushedAgain)
+{
+    ASSERT_EQ(open_gpu(), ncclSuccess) << swl_last_error();
+    for (uint64_t round = 1; round <= 3; round++) {
+        next = 100;
+        ASSERT_EQ(post({to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 1u);
+        fake.next_status = 10;
+        for (int i = 0; i < 4; i++)
+            (void)poll(1);
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(wire[n]->ops->reset(wire[n], qp[n]), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(connect_both(), ncclSuccess) << swl_last_error();
+        next = 100;
+        gpu[3] = round - 1;
+        words[0][1] = round;
+        fake.flushes = 0;
+        ASSERT_EQ(post({to_gpu(SWL_WQE_WRITE, 1, 1), to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 2u);
+        expect_behind(&gpu[3], round, &gpu[1]);
+        EXPECT_EQ(fake.flushes, 1u);
+        (void)poll(1);
+        expect_done(101);
+        for (int n = 0; n < 2; n++)
+            ASSERT_EQ(wire[n]->ops->reset(wire[n], qp[n]), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(connect_both(), ncclSuccess) << swl_last_error();
+    }
+}
+
+// A limited member of a partition cannot be its own peer.
+TEST_F(VerbsFlush, D_G_AtomicsNeedNoQueuePairToItself)
+{
+    fake.joins_itself = false;
+    ASSERT_EQ(open_both(), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(register_gpu(), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(fake.queues.size(), 2u);
+    ASSERT_EQ(post({to_gpu(SWL_WQE_WRITE, 1, 1), to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)}), 2u);
+    expect_done(101);
+    EXPECT_EQ(gpu[3], 1u);
+}
+
+TEST_F(VerbsFlush, D_G_MessagesNeedItWhicheverComesFirst)
+{
+    fake.joins_itself = false;
+    ASSERT_EQ(open_apart(SWL_ADDS_MESSAGES, SWL_ADDS_ATOMICS), ncclSuccess) << swl_last_error();
+    ASSERT_EQ(register_gpu(), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(connect_both(), ncclSystemError);
+    EXPECT_NE(strstr(swl_last_error(), "fake0 does not connect a queue pair to itself"), nullptr)
+        << swl_last_error();
+    EXPECT_EQ(fake.queues.size(), 2u) << "nothing is left of it";
+    fake.joins_itself = true;
+    ASSERT_EQ(wire[0]->ops->reset(wire[0], qp[0]), ncclSuccess);
+    ASSERT_EQ(connect_both(), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(fake.queues.size(), 3u);
+}
+
 TEST_F(VerbsFlush, D_G_FailureOfAnyCallIsReportedAndNothingIsLeft)
 {
     bool failed = true;
@@ -117,6 +172,14 @@ TEST_F(VerbsFlush, D_G_FailureOfAnyCallIsReportedAndNothingIsLeft)
         ASSERT_EQ(open_both(SWL_ADDS_MESSAGES), ncclSuccess) << swl_last_error();
         fake.fail_at = fake.calls + at;
         rc = register_gpu();
+        if (rc == ncclSuccess) {
+            next = 100;
+            (void)post({to_gpu(SWL_WQE_FETCH_ADD, 5, 3, 1)});
+            fake.next_status = 10;
+            for (int i = 0; i < 4; i++)
+                (void)poll(1);
+            rc = wire[1]->ops->reset(wire[1], qp[1]);
+        }
         for (struct swl_wire *&w : wire) {
             closed = w->ops->close(w) != ncclSuccess ? ncclSystemError : closed;
             w = nullptr;
