@@ -67,4 +67,42 @@ TEST(EpHangReport, NamesTheLanesThatWait)
                 "swl_ht_dispatch_kernel.*entry of rank .1, .*replay with SIMT_SEED=1");
 }
 
+// Messages of a call that was given up land while the ranks recover, or later: a rank that comes back finds
+// nothing of before in its way.
+TEST(EpFailures, F100_MessagesOfBeforeTheReturnAreDropped)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}})
+        for (int call = 0; call < 3; call++)
+            for (int percent : {125, 150, 190}) {
+                const uint64_t stall_us = failure_limit_ns / 100000 * (uint64_t)percent;
+                const std::string faults = "stall=0+" + std::to_string(stall_us) + "us";
+
+                SCOPED_TRACE(shape_name(nodes) + " " + call_name(call) + " " + faults);
+                on_ranks(nodes, [&](swl_rank *rank) {
+                    FailingRank r(rank, rank->nranks - 1);
+
+                    r.exact_steps(1);
+                    r.route_everywhere();
+                    for (int c = 0; c < 3; c++) {
+                        r.sync();
+                        expect_comm_works(rank);
+                        if (c == call && r.is_victim()) {
+                            EXPECT_EQ(swl_soft_faults_set((uint32_t)rank->rank, faults.c_str()),
+                                      ncclSuccess);
+                        }
+                        expect_comm_works(rank);
+                        (void)(c == 0 ? r.update() : c == 1 ? r.dispatch() : r.combine());
+                    }
+                    r.sync();
+                    expect_comm_works(rank);
+                    EXPECT_TRUE(r.bits() & ASYNC_TIMEOUT);
+                    r.clear();
+                    r.exact_steps(3);
+                    EXPECT_EQ(swl_soft_faults_set((uint32_t)rank->rank, ""), ncclSuccess);
+                });
+                if (HasFailure())
+                    return;
+            }
+}
+
 } // namespace

@@ -248,4 +248,51 @@ TEST(Field, F72_TwoExpertsOnOneRankAreOneRow)
     }
 }
 
+/* Experts 0 and 1 are copies of one and lie on rank 0. A token that names both comes once, with both
+ * weights; named twice, the first counts. What the copies make of it is one row, weights added. */
+TEST(Field, F107_CopiesOfAnExpertOnOneRankAreOneRow)
+{
+    for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {1, 1}}) {
+        FieldJob job;
+
+        job.nodes = nodes;
+        job.topk = 2;
+        FieldStep step(job, 107, {0, 4});
+
+        step.ids[1] = {0, 1, 1, 0, 0, 0, 1, -1};
+        step.weights[1] = {0.5f, 0.25f, 0.5f, 0.25f, 0.5f, 0.25f, 2.0f, 4.0f};
+        step.identity = true;
+        step.seal();
+        field_run(job, [&](FieldRank &field) {
+            const std::vector<int64_t> expected = {0, 1, 0, 1, 0, -1, 1, -1};
+            const std::vector<float> expected_sums = {0.75f, 0.75f, 0.5f, 2.0f};
+            FieldSlot slot(step, field.rank());
+            std::vector<int64_t> ids(8);
+            std::vector<float> weights(8);
+            int32_t total = -1, counters[2] = {};
+
+            field.enqueue(slot);
+            field.sync();
+            EXPECT_EQ(slot.complaint(), "");
+            EXPECT_EQ(cudaMemcpy(&total, slot.total.data(), 4, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_EQ(total, field.rank() == 0 ? 4 : 0);
+            if (field.rank() == 1)
+                return;
+            EXPECT_EQ(cudaMemcpy(counters, slot.expert_counters.data(), 8, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_EQ(cudaMemcpy(ids.data(), slot.row_ids.data(), 64, cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_EQ(
+                cudaMemcpy(weights.data(), slot.row_weights.data(), 32, cudaMemcpyDeviceToHost),
+                cudaSuccess);
+            EXPECT_EQ(counters[0], 3);
+            EXPECT_EQ(counters[1], 3);
+            EXPECT_EQ(ids, expected);
+            for (size_t row = 0; row < 4; row++)
+                EXPECT_EQ(weights[2 * row] + weights[2 * row + 1], expected_sums[row]);
+        });
+    }
+}
+
 } // namespace

@@ -53,16 +53,11 @@ void post(const void *arg)
         __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
 }
 
-// Entry i must be there, whole; its completion takes the place that i names.
-void take(const ring_job *j, uint64_t i)
+// The completion of entry i takes the place that i names.
+void complete(const ring_job *j, uint64_t i)
 {
-    const uint64_t depth = 1ull << j->qp->depth_log2;
-    struct swl_wqe w;
     struct swl_cqe c;
 
-    memcpy(&w, j->qp->sq + (i & (depth - 1)) * SWL_WQE_BYTES, sizeof(w));
-    if (swl_wqe_index(&w) != (i & 0xffff) || swl_wqe_qpn(&w) != j->qp->qpn)
-        __atomic_fetch_add(&failures, 100, __ATOMIC_RELAXED);
     swl_cqe_make(&c, i, SWL_WQE_WRITE, j->qp->qpn,
                  i < j->fails_at    ? SWL_SYNDROME_NONE
                  : i == j->fails_at ? SWL_SYNDROME_REMOTE_ACCESS
@@ -71,6 +66,18 @@ void take(const ring_job *j, uint64_t i)
     /* pairs with read_completion */
     publish_to_peer(at + SWL_CQE_SYNDROME_WORD, c.word[SWL_CQE_SYNDROME_WORD]);
     publish_to_peer(at + SWL_CQE_LAST_WORD, c.word[SWL_CQE_LAST_WORD]);
+}
+
+// Entry i must be there, whole.
+void take(const ring_job *j, uint64_t i)
+{
+    const uint64_t depth = 1ull << j->qp->depth_log2;
+    struct swl_wqe w;
+
+    memcpy(&w, j->qp->sq + (i & (depth - 1)) * SWL_WQE_BYTES, sizeof(w));
+    if (swl_wqe_index(&w) != (i & 0xffff) || swl_wqe_qpn(&w) != j->qp->qpn)
+        __atomic_fetch_add(&failures, 100, __ATOMIC_RELAXED);
+    complete(j, i);
 }
 
 void device(const void *arg)
@@ -93,6 +100,24 @@ void device(const void *arg)
             !wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, last, at,
                         SWL_PAUSE("test: doorbell", 0, 0)))
             return;
+    }
+}
+
+// Completions come by `stall`, and a look finds all of them: also one that begins at an older count.
+void look_after(const void *arg)
+{
+    const ring_job *j = static_cast<const ring_job *>(arg);
+    uint64_t done = j->first, last = j->first;
+    uint32_t syndrome;
+
+    for (int round = 0; lane_id() == 0 && round < 12; round++) {
+        for (uint32_t i = 0; i < j->step; i++)
+            complete(j, last++);
+        const uint64_t older = qp_completed(j->qp, done, &syndrome);
+
+        done = qp_completed(j->qp, older, &syndrome);
+        if (older != last || done != last || syndrome != 0)
+            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
     }
 }
 
@@ -138,6 +163,26 @@ void ring_of_two(nic_world &w)
     EXPECT_EQ(swl_gpu_free(memory), cudaSuccess);
 }
 
+void stalls(nic_world &w)
+{
+    struct swl_qp qp = {};
+    uint32_t *cq = nullptr;
+
+    ASSERT_EQ(swl_gpu_malloc(reinterpret_cast<void **>(&cq), 2 * SWL_CQE_BYTES), cudaSuccess);
+    qp.depth_log2 = 15;
+    qp.cq = cq;
+    qp.cq_mask = 1;
+    for (uint32_t stall : {1u, 2u, 3u, 32767u, 32768u}) {
+        const ring_job j = {&w, &qp, cq, w.options.first_index, 0, UINT64_MAX, stall, 1};
+
+        memset(cq, 0xff, 2 * SWL_CQE_BYTES);
+        failures = 0;
+        nic_grids(j, look_after, nullptr, 32, 1);
+        EXPECT_EQ(failures, 0u) << stall;
+    }
+    EXPECT_EQ(swl_gpu_free(cq), cudaSuccess);
+}
+
 void run(uint32_t depth, uint64_t first, uint64_t seed)
 {
     nic_options o;
@@ -166,6 +211,28 @@ TEST(QpRing, DeepestQueueWraps)
 {
     ask = {70000, UINT64_MAX, 50000, 1};
     run(32768, 65536, 0);
+}
+
+// Hardware writes 16 bits of the index. The poster looks again when up to a whole queue has completed, the
+// 32768 entries of the deepest one, and its 64-bit count goes through several wraps.
+TEST(QpRing, F112_NoWrapOfTheCounterIsLostWhileTheReaderStalls)
+{
+    for (uint64_t first : {65535ull, (1ull << 32) - 40000})
+        for (uint32_t step : {32767u, 1000000u}) {
+            ask = {200000, UINT64_MAX, step, 1};
+            run(32768, first, first + step);
+        }
+}
+
+TEST(QpRing, F112_TheCountNeverGoesBack)
+{
+    nic_options o;
+
+    o.executor = SWL_SOFT_ENGINE;
+    for (uint64_t first : {0ull, 65530ull, (1ull << 32) - 40000}) {
+        o.first_index = first;
+        nic_run(first, o, stalls);
+    }
 }
 
 TEST(QpRing, PostersThatShareAQueue)

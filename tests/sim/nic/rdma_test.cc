@@ -2,12 +2,15 @@
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
+#include "tests/support/rails.h"
 #include "transport/qp_view.h"
 #include "transport/rdma.h"
 #include "transport/soft/soft.h"
 #include "transport/wqe.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
 #include <string.h>
 #include <vector>
@@ -64,6 +67,8 @@ struct rank_result {
     std::string text, name;
     uint64_t bytes, sum, payload_sum;
     std::set<uint32_t> keys; // of own payload, on its NICs
+    // of the payload at both ends of each link: peer and key of the link
+    std::map<std::pair<uint32_t, uint64_t>, std::pair<uint32_t, uint32_t>> ends;
 };
 rank_result results[nranks];
 
@@ -74,7 +79,8 @@ struct scenario {
     void (*change)(struct swl_rdma_config *config, struct swl_rdma_link *links);
     bool traffic;
     uint32_t nics[nranks] = {};
-    bool mixed = false; // between ranks of odd distance over TCP
+    bool mixed = false;    // between ranks of odd distance over TCP
+    bool backward = false; // odd ranks list their links the other way round
 };
 const scenario *now;
 
@@ -148,6 +154,8 @@ void rank_main(void *arg)
             if (p != rank)
                 links.push_back(
                     {p, 100 + k, now->mixed && (p + rank) % 2 ? uint32_t{SWL_TRANSPORT_TCP} : 0u});
+    if (now->backward && rank % 2)
+        std::reverse(links.begin(), links.end());
     c.rank = rank;
     c.nranks = nranks;
     c.device = static_cast<int>(rank);
@@ -180,8 +188,12 @@ void rank_main(void *arg)
         // sockets take time that is not virtual
         for (int i = 0; i < 2000 && out.payload_sum + out.sum < now->traffic * expected(rank); i++)
             look(window, &out);
-        for (uint32_t i = 0; i < c.nlinks; i++)
-            out.keys.insert(swl_rdma_view(rdma)->remotes[i].payload_lkey);
+        for (uint32_t i = 0; i < c.nlinks; i++) {
+            const struct swl_rdma_remote &r = swl_rdma_view(rdma)->remotes[i];
+
+            out.keys.insert(r.payload_lkey);
+            out.ends[{links[i].peer, links[i].key}] = {r.payload_lkey, r.payload_rkey};
+        }
         expect_ready(rdma, c.nlinks);
     }
     out.destroyed = swl_rdma_destroy(rdma);
@@ -266,6 +278,29 @@ TEST(Rdma, SeveralNicsOfARankShareItsLinks)
         EXPECT_NE(results[r].created, ncclSuccess);
     EXPECT_NE(results[1].text.find("9 NICs, at most 8"), std::string::npos) << results[1].text;
     EXPECT_NE(results[0].text.find("rank 1"), std::string::npos) << results[0].text;
+}
+
+// Rails of different NICs may not reach each other: the nth NIC of a rank only meets the nth of another.
+TEST(Rdma, F97_LinksStayOnEqualRails)
+{
+    for (uint32_t nics : {1u, 2u}) {
+        run({"rails", true, 99, nullptr, true, {nics, nics, nics, nics}, false, true});
+        for (uint32_t r = 0; r < nranks; r++) {
+            std::set<uint32_t> used;
+
+            ASSERT_EQ(results[r].created, ncclSuccess) << results[r].text;
+            for (const auto &end : results[r].ends) {
+                const uint32_t rail = rail_of(end.second.first);
+
+                used.insert(rail);
+                EXPECT_LT(rail, nics);
+                EXPECT_EQ(rail, rail_of(end.second.second))
+                    << "rank " << r << " to rank " << end.first.first << " link "
+                    << end.first.second;
+            }
+            EXPECT_EQ(used.size(), nics);
+        }
+    }
 }
 
 // Each link over the driver that it names.
