@@ -317,6 +317,55 @@ TEST_F(Devx, RegionsOfTheGpuAreNeverTakenFromTheHost)
     expect_said("peer memory (module nvidia-peermem): Bad address");
 }
 
+using DevxPair = Mlx5Pair;
+
+// Each rank finds its own way to the memory of its GPU: of dmabuf and peer memory the one that is left,
+// whatever the other rank has.
+TEST_F(DevxPair, F101_EitherWayToMemoryOfTheGpuServes)
+{
+    const struct {
+        bool dmabuf, peer_memory;
+    } ways[] = {{true, true}, {false, true}, {true, false}};
+
+    for (const auto &one : ways)
+        for (const auto &other : ways) {
+            for (int n = 0; n < 2; n++) {
+                const auto &way = n == 0 ? one : other;
+
+                fake.umem_dmabuf = fake.mr_dmabuf = way.dmabuf;
+                fake.peer_memory = way.peer_memory;
+                ASSERT_EQ(create(&nic[n], n), ncclSuccess) << swl_last_error();
+                ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();
+            }
+            EXPECT_EQ(fake.count("gpu"), 2) << "rings in the host, though the GPU is in reach";
+            exchange();
+            EXPECT_EQ(connect(0), ncclSuccess) << swl_last_error();
+            EXPECT_EQ(connect(1), ncclSuccess) << swl_last_error();
+            close();
+        }
+}
+
+// On one rank or on both: one sentence with both reasons, the other rank's NIC is whole, nothing is left.
+TEST_F(DevxPair, F101_NoWayIsOneSentenceWithBothReasons)
+{
+    for (int first : {0, 1}) {
+        if (first == 1) {
+            ASSERT_EQ(create(&nic[0], 0), ncclSuccess) << swl_last_error();
+        }
+        fake.mr_dmabuf = fake.peer_memory = false; // rings go by dmabuf
+        for (int n = first; n < 2; n++) {
+            EXPECT_EQ(create(&nic[n], n), ncclSystemError);
+            expect_said("mlx5_" + std::to_string(n));
+            expect_said("dmabuf: Operation not supported");
+            expect_said("peer memory (module nvidia-peermem): Bad address");
+            EXPECT_EQ(std::string(swl_last_error()).find('\n'), std::string::npos);
+            EXPECT_EQ(nic[n], nullptr);
+        }
+        fake.mr_dmabuf = fake.peer_memory = true;
+        close();
+    }
+}
+
 // ---- regions that are refused in one piece
 
 void *const far_memory = reinterpret_cast<void *>(0x123456789000); // nobody touches it

@@ -2,10 +2,20 @@
 #include "tests/unit/devx_fixture.h"
 #include "tests/unit/site_tree.h"
 #include "transport/mlx5/usable.h"
+
 #include "transport/wqe.h"
+#include <unistd.h>
 
 #include <set>
 #include <string>
+
+static uid_t user;
+
+/* Who asks: root may more than others. */
+extern "C" uid_t geteuid(void) noexcept
+{
+    return user;
+}
 
 namespace
 {
@@ -390,6 +400,27 @@ TEST_F(Verbs, WorksWhereDevxIsRefused)
     EXPECT_FALSE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why)));
     EXPECT_STREQ(why, "mlx5_0 takes no firmware commands: QUERY_HCA_CAP: Operation not permitted");
     EXPECT_TRUE(swl_mlx5_usable(&verbs, false, &config, why, sizeof(why))) << why;
+}
+
+// Whom the driver does not let write registers of NICs from the GPU: no mlx5 transport is usable, for the
+// right that is missing, and nothing is left open. The choice then takes the next one (select_test).
+TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
+{
+    const SiteTree tree;
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+
+    tree.file("/proc/driver/nvidia/params", "RegistryDwords: \"\"");
+    config.near = &near;
+    for (bool devx : {true, false})
+        for (uid_t who : {0u, 1000u}) {
+            char why[240] = "";
+
+            user = who;
+            EXPECT_EQ(swl_mlx5_usable(&verbs, devx, &config, why, sizeof(why)), who == 0) << why;
+            EXPECT_EQ(std::string(why).find("without PeerMappingOverride=1") != std::string::npos,
+                      who != 0)
+                << why;
+        }
 }
 
 } // namespace

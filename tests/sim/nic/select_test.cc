@@ -124,6 +124,23 @@ TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
+// One rank may not write registers of its NIC: its links take the next transport, those of the others do not.
+TEST(Select, F111_RegistersOutOfReachLeaveTheNextTransport)
+{
+    const uint32_t devx = SWL_TRANSPORT_DEVX, proxy = SWL_TRANSPORT_PROXY;
+    const char *why_not = "devx: the GPU may not write doorbells: NVIDIA driver without "
+                          "PeerMappingOverride=1";
+    const struct swl_select_fact without = fact(proxy, 1, why_not), with = fact(devx | proxy, 2);
+    std::string why;
+
+    EXPECT_EQ(choose({without, with, with}, &why), proxy);
+    EXPECT_EQ(swl_select_link(&without, &with, proxy), proxy);
+    EXPECT_EQ(swl_select_link(&with, &with, proxy), devx);
+    EXPECT_EQ(choose({fact(0, 1, why_not), with}, &why), 0u);
+    for (const char *words : {"rank 0", "PeerMappingOverride=1"})
+        EXPECT_NE(why.find(words), std::string::npos) << why;
+}
+
 TEST(Select, RanksWithoutACommonNetworkAreNamed)
 {
     std::string why;
