@@ -172,6 +172,7 @@ int main(int argc, char **argv)
     o.options = &options;
     out.json = o.json;
     info_open(&out, NULL, '{');
+    info_build(&out);
     info_host(&out, &o);
     info_gpus(&out);
     info_nics(&out, &o);

@@ -41,6 +41,11 @@ struct info_options {
 #define INFO_NICS 64 /* most that are listed */
 #define INFO_GPUS 64
 
+#define INFO_RANKS (SWL_EMULATED ? "emulated" : "on GPUs")
+
+/* info_build.c */
+void info_build(struct info_out *out);
+
 /* info_site.c */
 void info_host(struct info_out *out, const struct info_options *o);
 void info_gpus(struct info_out *out);

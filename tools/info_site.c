@@ -93,7 +93,7 @@ void info_host(struct info_out *out, const struct info_options *o)
     info_open(out, "host", '{');
     if (uname(&name) == 0)
         info_text(out, "kernel", "%s %s", name.release, name.machine);
-    info_text(out, "ranks", SWL_EMULATED ? "emulated" : "on GPUs");
+    info_text(out, "ranks", INFO_RANKS);
     if (swl_verbs_load(&verbs, true, NULL, text, sizeof(text)))
         info_text(out, "rdma_core", "loaded, %s",
                   verbs.ibv_reg_dmabuf_mr ? "takes dmabufs" : "too old for dmabufs");

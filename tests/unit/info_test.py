@@ -299,6 +299,31 @@ class Info(unittest.TestCase):
                 write(root, keys + str(place), "0x0000")
             self.assertIn("no valid partition key", info(*words)["nics"][0]["why_not"])
 
+    def test_f102_abilities_of_the_build(self):
+        got = info()
+        build = got["build"]
+        self.assertRegex(build["library"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(build["ranks"], got["host"]["ranks"])
+        self.assertEqual(build["transports"].split(","), list(got["transports"]))
+        self.assertIn("at run time", build["rdma_core"])
+        for key in ("cuda_toolkit", "gpu_targets"):
+            self.assertEqual(build[key] == "none", build["ranks"] == "emulated", key)
+        if HIDE_RDMA:  # the build has them, whatever this machine has
+            self.assertEqual(info(LD_PRELOAD=HIDE_RDMA)["build"], build)
+
+    def test_f102_the_build_asks_this_machine_for_no_network(self):
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        names = [os.path.join(root, "CMakeLists.txt")]
+        for folder in ("cmake", "src", "transport", "kernels", "tools", "sim"):
+            for path, _, files in os.walk(os.path.join(root, folder)):
+                names += [os.path.join(path, f) for f in files]
+        self.assertGreater(len(names), 100)
+        for name in names:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    self.assertNotRegex(line, r'# *include *[<"](infiniband|rdma)/', name)
+                    self.assertNotRegex(line, r"find_(path|file|library|package)\(.*(ibverbs|mlx5|rdmacm)", name)
+
     def test_f110_presets_of_nccl_and_their_origin(self):
         with tempfile.TemporaryDirectory() as root:
             write(root, "/etc/nccl.conf", "# image\nNCCL_IB_SL=5\nNCCL_IB_DISABLE=0\nother=1")
