@@ -6,11 +6,15 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/util.h"
 #include "transport/rdma.h"
 #include "transport/select.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#define BY_VERBS (SWL_TRANSPORT_DEVX | SWL_TRANSPORT_VERBS | SWL_TRANSPORT_PROXY)
 
 struct swl_nic_ib swl_group_ib(const struct swl_options *o)
 {
@@ -48,6 +52,47 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
     swl_select_ask(g->options.transports, &config, fact_p);
 }
 
+/* Settings that only some networks have. */
+static const struct {
+    const char *name;
+    uint32_t of; /* enum swl_transport_bit */
+} settings[] = {
+    {"SWIMLANE_IB_HCA", BY_VERBS},
+    {"SWIMLANE_IB_GID_INDEX", BY_VERBS},
+    {"SWIMLANE_IB_SL", BY_VERBS},
+    {"SWIMLANE_IB_TC", BY_VERBS},
+    {"SWIMLANE_IB_TIMEOUT", BY_VERBS},
+    {"SWIMLANE_IB_RETRY_CNT", BY_VERBS},
+    {"SWIMLANE_IB_PKEY", BY_VERBS},
+    {"SWIMLANE_PROXY_ADDS", SWL_TRANSPORT_PROXY},
+    {"SWIMLANE_SOFT_LINK", SWL_TRANSPORT_SOFT | SWL_TRANSPORT_PROXY | SWL_TRANSPORT_TCP},
+    {"SWIMLANE_SOFT_EXECUTOR", SWL_TRANSPORT_SOFT},
+    {"SWIMLANE_SOFT_BLOCKS", SWL_TRANSPORT_SOFT},
+};
+
+/* One line for those that are set and that no network of this rank has. NCCL's, which an image may set for
+ * NCCL, and any where there is no network, are no reason to warn. */
+static void say_unused(uint32_t networks)
+{
+    char text[512] = "", name[64] = "no network between nodes";
+    enum swl_level level = SWL_LEVEL_INFO;
+    size_t at = 0;
+
+    for (size_t i = 0; i < SWL_COUNT_OF(settings) && at < sizeof(text); i++) {
+        const char *variable = swl_option_variable(settings[i].name);
+
+        if ((settings[i].of & networks) || swl_env(variable) == NULL)
+            continue;
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > 0 ? ", " : "", variable);
+        if (networks && variable == settings[i].name)
+            level = SWL_LEVEL_WARN;
+    }
+    if (networks)
+        swl_transports_text(networks, name, sizeof(name));
+    if (at > 0)
+        swl_log(level, "group: %s does not use %s", name, text);
+}
+
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_select_fact *facts)
 {
     uint32_t mine = 0;
@@ -56,6 +101,8 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     g->network = 0;
     if (g->topology.nnodes == 1) {
         swl_log(SWL_LEVEL_DEBUG, "group: one node, no network");
+        if (g->info.rank == 0)
+            say_unused(0);
         return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
     }
     g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
@@ -70,6 +117,8 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
             mine |= g->link_drivers[r];
     }
     swl_transports_text(mine, text, sizeof(text));
+    if (g->info.rank == 0)
+        say_unused(mine);
     if (g->info.rank == 0)
         swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
                 g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,

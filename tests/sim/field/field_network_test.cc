@@ -209,4 +209,61 @@ TEST_F(FieldNetwork, F84_ChunksOfAnySize)
     }
 }
 
+// Every network setting beside every transport: it is used, or one line says that it is not. None stops a
+// group because a default does not suit a transport.
+TEST_F(FieldNetwork, F98_EverySettingBesideEveryTransport)
+{
+    enum { VERBS = 1, SOFT = 2, ANY_SOFT = 4, ALL = 8 };
+    const struct {
+        const char *name, *value;
+        int used_by;
+    } settings[] = {{"SWIMLANE_IB_HCA", "=mlx5_7:1", VERBS},
+                    {"NCCL_IB_HCA", "^mlx5_0", VERBS},
+                    {"SWIMLANE_IB_GID_INDEX", "3", VERBS},
+                    {"SWIMLANE_IB_SL", "3", VERBS},
+                    {"NCCL_IB_SL", "15", VERBS},
+                    {"SWIMLANE_IB_TC", "106", VERBS},
+                    {"SWIMLANE_IB_TIMEOUT", "31", VERBS},
+                    {"NCCL_IB_RETRY_CNT", "1", VERBS},
+                    {"SWIMLANE_IB_PKEY", "7", VERBS},
+                    {"SWIMLANE_PROXY_ADDS", "messages", VERBS},
+                    {"SWIMLANE_SOFT_LINK", "400:3", ANY_SOFT},
+                    {"SWIMLANE_SOFT_EXECUTOR", "blocks", SOFT},
+                    {"SWIMLANE_SOFT_BLOCKS", "2", SOFT},
+                    {"SWIMLANE_SOCKET_IFNAME", "lo", ALL},
+                    {"SWIMLANE_NICS", "2", ALL},
+                    {"SWIMLANE_IB_QPS", "1", ALL},
+                    {"NCCL_IB_QPS_PER_CONNECTION", "1", ALL}};
+    const std::string shape = line(2, 1, "--tokens 5 --hidden 16 --iterations 1 --warmup 0");
+
+    for (const char *transports : {"auto", "soft", "peer,devx,soft", "peer,tcp", "verbs,proxy,tcp"})
+        for (const auto &setting : settings) {
+            const bool tcp = strstr(transports, "tcp") != nullptr;
+            const Variable list("SWIMLANE_TRANSPORT", transports);
+            const Variable loopback("SWIMLANE_SOCKET_IFNAME", tcp ? "lo" : "");
+            const Variable one(setting.name, setting.value);
+            const int uses = tcp ? ANY_SOFT | ALL : SOFT | ANY_SOFT | ALL;
+
+            SCOPED_TRACE(std::string(transports) + " " + setting.name);
+            const std::string text = said_by(shape, true);
+
+            EXPECT_EQ(occurrences(text, "does not use " + std::string(setting.name)),
+                      uses & setting.used_by ? 0u : 1u)
+                << text;
+            EXPECT_EQ(occurrences(text, "does not use"), uses & setting.used_by ? 0u : 1u) << text;
+        }
+}
+
+// Without a network none of them is used.
+TEST_F(FieldNetwork, F98_SettingsOfANetworkInOneNode)
+{
+    const Variable hca("SWIMLANE_IB_HCA", "mlx5_0"), link("SWIMLANE_SOFT_LINK", "400:3"),
+        sl("NCCL_IB_SL", "3");
+
+    EXPECT_EQ(occurrences(said_by(line(1, 2, "--tokens 5 --hidden 16"), true),
+                          "no network between nodes does not use SWIMLANE_IB_HCA, NCCL_IB_SL, "
+                          "SWIMLANE_SOFT_LINK"),
+              1u);
+}
+
 } // namespace
