@@ -2,7 +2,8 @@
 swl_test(oracle_test SOURCES oracle_test.cc LIBS swl_support LABELS unit)
 swl_test(support_test SOURCES support_test.cc LIBS swl_support LABELS unit)
 swl_test(launch_test SOURCES launch_test.cc LIBS swl_support LABELS unit)
-swl_test(meeting_test SOURCES meeting_test.cc LIBS swl_support ${CMAKE_DL_LIBS} LABELS unit)
+swl_test(meeting_test SOURCES meeting_test.cc meeting_file_test.cc meeting_strangers_test.cc
+         LIBS swl_support ${CMAKE_DL_LIBS} LABELS unit)
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET swimlane-info AND Python3_FOUND)
     add_test(NAME info_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/info_test.py"
