@@ -6,11 +6,12 @@
  * counts. Local sockets serve ranks of one process: the kernel says whose the other end is. */
 #include "transport/oob_peers.h"
 
+#include "src/base/door.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
-#include "transport/door.h"
+#include "transport/strangers.h"
 #include "transport/tcp/interface.h"
 
 #include <assert.h>
@@ -24,7 +25,6 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define OOB_LISTEN 1024 /* backlog */
@@ -32,6 +32,7 @@
 #define POLL_NS    UINT64_C(100000)
 #define AGAIN_NS   UINT64_C(5000000)    /* between calls of a peer */
 #define ATTEMPT_NS UINT64_C(1000000000) /* of one connect over TCP */
+#define LOCAL_NAME 48u
 #define SILENCE_NS UINT64_C(1000000000) /* at least: a packet that is lost takes 200 ms and more */
 
 /* What exists only while the ranks meet. */
@@ -43,62 +44,35 @@ struct oob_meeting {
 
 /* ---- sockets ---- */
 
-/* A name of the kernel's own (no file), which begins with a zero byte. Everybody can read it in
- * /proc/net/unix, so it tells nothing. */
-static socklen_t local_name(const struct oob_place *place, struct sockaddr_un *name)
+/* Everybody can read it in /proc/net/unix, so it tells nothing. */
+static void local_name(const struct oob_place *place, char name[LOCAL_NAME])
 {
-    int n;
+    int n = snprintf(name, LOCAL_NAME, "swimlane-");
 
-    memset(name, 0, sizeof(*name));
-    name->sun_family = AF_UNIX;
-    n = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "swimlane-");
     for (size_t i = 0; i < sizeof(place->name); i++)
-        n += snprintf(name->sun_path + 1 + n, sizeof(name->sun_path) - 1 - (size_t)n, "%02x",
-                      place->name[i]);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-static int local_socket(void)
-{
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-/* Everybody on the host may connect to such a socket, or have bound its name. */
-static bool of_this_process(int fd)
-{
-    struct ucred other;
-    socklen_t bytes = sizeof(other);
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) == 0 && other.pid == getpid();
+        n += snprintf(name + n, LOCAL_NAME - (size_t)n, "%02x", place->name[i]);
 }
 
 static int listen_local(const struct oob_place *place)
 {
-    struct sockaddr_un name;
-    const socklen_t bytes = local_name(place, &name);
-    int fd = local_socket();
+    char name[LOCAL_NAME];
 
-    if (fd >= 0 &&
-        (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, OOB_LISTEN) != 0))
-        oob_shut(&fd);
-    return fd;
+    local_name(place, name);
+    return swl_socket_listen_local(name, OOB_LISTEN);
 }
 
-/* -1: *error_p, EPERM where another process listens. */
-static int connect_local(const struct oob_place *place, int *error_p)
+/* -EPERM: another process listens there. */
+static int connect_local(const struct oob_place *place)
 {
-    struct sockaddr_un name;
-    const socklen_t bytes = local_name(place, &name);
-    int fd = local_socket();
+    char name[LOCAL_NAME];
+    int fd;
 
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&name, bytes) != 0)
-        *error_p = swl_tcp_error();
-    else if (of_this_process(fd))
+    local_name(place, name);
+    fd = swl_socket_connect_local(name);
+    if (fd < 0 || swl_socket_of_process(fd))
         return fd;
-    else
-        *error_p = EPERM;
-    oob_shut(&fd);
-    return -1;
+    close(fd);
+    return -EPERM;
 }
 
 /* A host that has lost power says nothing: the kernel asks, and gives up after the limit. The connection
@@ -256,7 +230,8 @@ static void call_peer(struct swl_oob *oob, struct oob_peer *p, const struct oob_
     int fd;
 
     if (place->process == oob->place.process) {
-        fd = connect_local(place, &why.error);
+        fd = connect_local(place);
+        why.error = fd < 0 ? -fd : 0;
     } else {
         fd = swl_tcp_connect(&place->at, swl_min_u64(oob->config.timeout_ns, ATTEMPT_NS), &why);
         if (fd >= 0)
@@ -279,7 +254,7 @@ static void hear_welcome(struct swl_oob *oob, uint32_t i)
     struct oob_peer *p = &oob->peers[i];
     const ssize_t n = recv(p->fd, (char *)&p->in + p->in_bytes, sizeof(p->in) - p->in_bytes, 0);
 
-    if (n < 0 && swl_tcp_later())
+    if (n < 0 && swl_socket_later())
         return;
     p->in_bytes += n > 0 ? (uint32_t)n : 0;
     if (n > 0 && p->in_bytes < sizeof(p->in))
@@ -309,6 +284,11 @@ static void call_all(struct swl_oob *oob, const struct oob_meeting *m, bool agai
         if (p->state == OOB_CALLED)
             hear_welcome(oob, i);
     }
+}
+
+static void say_strangers(void *owner, uint64_t n)
+{
+    swl_say_strangers(((const struct swl_oob *)owner)->config.rank, "channel", n);
 }
 
 static bool like_hello(const uint8_t *in, size_t bytes)
@@ -358,8 +338,8 @@ static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
     int fd = 0;
 
     for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->local >= 0; i++) {
-        fd = accept4(oob->local, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0 && of_this_process(fd)) {
+        fd = swl_socket_accept(oob->local);
+        if (fd >= 0 && swl_socket_of_process(fd)) {
             swl_door_enter(&m->door, fd);
         } else if (fd >= 0) {
             close(fd);
@@ -369,7 +349,7 @@ static void accept_all(struct swl_oob *oob, struct oob_meeting *m)
     }
     fd = 0;
     for (int i = 0; i < OOB_ACCEPT && fd >= 0 && oob->tcp >= 0; i++) {
-        fd = swl_tcp_accept(oob->tcp);
+        fd = swl_socket_accept(oob->tcp);
         if (fd >= 0) {
             watch_silence(fd, oob->config.silence_ns);
             swl_door_enter(&m->door, fd);
@@ -453,6 +433,11 @@ static ncclResult_t meet_all(struct swl_oob *oob, struct oob_meeting *m)
 ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *all,
                              const uint32_t *peers, uint32_t npeers)
 {
+    const struct swl_door_rules rules = {.hello_bytes = sizeof(struct swl_oob_message),
+                                         .like = like_hello,
+                                         .now_ns = swl_gpu_now_ns,
+                                         .tell = say_strangers,
+                                         .owner = oob};
     struct oob_meeting *m = malloc(sizeof(*m));
     ncclResult_t rc;
 
@@ -472,8 +457,7 @@ ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *
     }
     m->all = all;
     m->end_ns = swl_gpu_now_ns() + oob->config.timeout_ns;
-    swl_door_open(&m->door, oob->config.rank, "channel", sizeof(struct swl_oob_message),
-                  like_hello);
+    swl_door_open(&m->door, &rules);
     rc = meet_all(oob, m);
     swl_door_close(&m->door);
     free(m);

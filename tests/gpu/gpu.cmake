@@ -46,15 +46,16 @@ if(SWL_PLACE STREQUAL cuda)
                 ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c)
     target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
 
-    swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
+    swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
     target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
-    swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects LABELS gpu)
+    swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
     target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
-    swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects LABELS gpu)
+    swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
     swl_test(gpu_cuda_share_test SOURCES gpu_cuda_share_test.cc
                                          ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c
              LIBS swl_place LABELS unit)
-    swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects LABELS unit)
+    swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects swl_base
+             LABELS unit)
 
     add_executable(gpu_nic_bench ${CMAKE_CURRENT_LIST_DIR}/nic_bench.cu
                                  $<FILTER:$<TARGET_OBJECTS:swl_transport>,EXCLUDE,rdma>

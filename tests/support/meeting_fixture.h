@@ -2,7 +2,7 @@
 #ifndef SWL_MEETING_FIXTURE_H
 #define SWL_MEETING_FIXTURE_H
 
-#include "tools/support/clock.h"
+#include "src/base/clock.h"
 #include "tools/support/meeting.h"
 
 #include <cstring>

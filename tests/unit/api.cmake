@@ -6,6 +6,9 @@ foreach(test error options api_group api_handle api_data tensor)
     swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base swl_api fake_place LABELS unit)
 endforeach()
 
+swl_test(door_test SOURCES door_test.cc ${PROJECT_SOURCE_DIR}/src/base/door.c
+         ${PROJECT_SOURCE_DIR}/src/base/socket.c LIBS swl_flags LABELS unit)
+
 add_executable(options_doc "${CMAKE_CURRENT_LIST_DIR}/options_doc.cc")
 target_link_libraries(options_doc PRIVATE swl_flags swl_base swl_api fake_place GTest::gtest)
 add_test(NAME options_doc COMMAND options_doc "${PROJECT_SOURCE_DIR}/docs/tuning.md")

@@ -16,16 +16,14 @@ swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
 swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
-         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_flags LABELS unit)
+         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/src/base/socket.c
+         LIBS swl_flags LABELS unit)
 if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
     swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
              ${PROJECT_SOURCE_DIR}/transport/tcp/interface.c
              ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/site.c
              LIBS swl_base swl_sim LABELS unit)
 endif()
-
-swl_test(door_test SOURCES door_test.cc ${PROJECT_SOURCE_DIR}/transport/door.c
-         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c LIBS swl_base LABELS unit)
 
 # The thread that serves a proxy, in real time and without a GPU.
 set(proxy "${PROJECT_SOURCE_DIR}/transport/proxy")

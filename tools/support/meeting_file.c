@@ -4,7 +4,7 @@
  * job of the same name left behind when it was killed is not taken for this job's. */
 #include "tools/support/meeting.h"
 
-#include "tools/support/clock.h"
+#include "src/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

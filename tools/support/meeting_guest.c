@@ -4,7 +4,8 @@
  * rank 0 of this job ends it at once, and so does what takes three calls and says nothing. */
 #include "tools/support/meeting_wire.h"
 
-#include "tools/support/clock.h"
+#include "src/base/clock.h"
+#include "src/base/socket.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,10 +29,10 @@ struct guest {
     char place[300];
 };
 
-/* Wait until the socket can be read or written; false: not before end_ns. */
-static bool ready(int fd, short event, uint64_t end_ns)
+/* Wait until there is something to read; false: not before end_ns. */
+static bool ready(int fd, uint64_t end_ns)
 {
-    struct pollfd p = {.fd = fd, .events = event};
+    struct pollfd p = {.fd = fd, .events = POLLIN};
 
     for (;;) {
         const uint64_t now = swl_real_ns();
@@ -45,29 +46,16 @@ static bool ready(int fd, short event, uint64_t end_ns)
     }
 }
 
-/* A connection to rank 0; -1 with errno. */
+/* A connection to rank 0, or a negative number of errno. */
 static int connect_to(const struct addrinfo *where, uint64_t end_ns)
 {
-    const int fd = socket(where->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int error = 0;
-    socklen_t bytes = sizeof error;
+    const uint64_t now = swl_real_ns();
+    union swl_address to;
 
-    if (fd < 0)
-        return -1;
-    if (connect(fd, where->ai_addr, where->ai_addrlen) != 0)
-        error = errno;
-    if (error == EINPROGRESS) {
-        error = 0;
-        if (!ready(fd, POLLOUT, end_ns))
-            error = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-            error = errno;
-    }
-    if (error == 0)
-        return fd;
-    close(fd);
-    errno = error;
-    return -1;
+    if (where->ai_addrlen > sizeof to)
+        return -EAFNOSUPPORT;
+    memcpy(&to, where->ai_addr, where->ai_addrlen);
+    return swl_socket_connect(&to, now < end_ns ? end_ns - now : 0);
 }
 
 enum heard { HEARD_NOTHING, HEARD_END, HEARD_PART, HEARD_ALL };
@@ -82,10 +70,10 @@ static enum heard ask(struct guest *g, int fd, size_t *got_p)
         end_ns = g->end_ns;
     if (send(fd, &g->hello, sizeof g->hello, MSG_NOSIGNAL) != (ssize_t)sizeof g->hello)
         return HEARD_END;
-    while (got < sizeof g->answer && ready(fd, POLLIN, end_ns)) {
+    while (got < sizeof g->answer && ready(fd, end_ns)) {
         const ssize_t n = recv(fd, (char *)&g->answer + got, sizeof g->answer - got, 0);
 
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        if (swl_socket_ended(n))
             return got > 0 ? HEARD_PART : HEARD_END;
         got += n > 0 ? (size_t)n : 0;
         *got_p = got;
@@ -156,8 +144,8 @@ static enum tried fetch_once(struct guest *g, struct swl_why *why)
 
         if (fd < 0) {
             /* the end of the time says less than what an earlier attempt met */
-            if (errno != ETIMEDOUT || why->text[0] == '\0')
-                swl_why_set(why, "%s", strerror(errno));
+            if (fd != -ETIMEDOUT || why->text[0] == '\0')
+                swl_why_set(why, "%s", strerror(-fd));
             continue;
         }
         memset(&g->answer, 0, sizeof g->answer);

@@ -1,11 +1,13 @@
 /* meeting_host.c: rank 0 gives the unique id over TCP. See meeting_wire.h. Layer: tools/support.
  *
  * It listens where the meeting is and nowhere else. Whoever is of another job, of another size or a second
- * time the same rank is told so and changes nothing; whoever says anything else is hung up on, and so is
- * who says nothing for a second, or waits the longest when all places are taken: a rank calls again. */
+ * time the same rank is told so and changes nothing; whoever says anything else, or nothing, is sent away
+ * (src/base/door.h). */
 #include "tools/support/meeting_wire.h"
 
-#include "tools/support/clock.h"
+#include "src/base/clock.h"
+#include "src/base/door.h"
+#include "src/base/socket.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,16 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FIRST_NS UINT64_C(1000000000) /* until the first byte */
-#define HELLO_NS UINT64_C(5000000000) /* until the last one */
-enum { MAX_CALLERS = 64, MAX_LISTENERS = 8, MAX_ACCEPTS = 32, POLL_MS = 50 };
-
-struct caller {
-    int fd;
-    uint64_t came_ns;
-    size_t got;
-    struct meeting_hello hello;
-};
+enum { MAX_LISTENERS = 8, MAX_ACCEPTS = 32, POLL_MS = 50 };
 
 struct host {
     const struct swl_meeting *at;
@@ -36,33 +29,11 @@ struct host {
     uint64_t nrefused;
     char refused[128]; /* who was the last */
     int nlisteners, listeners[MAX_LISTENERS];
-    int ncallers;
-    struct caller callers[MAX_CALLERS]; /* in the order in which they came */
+    struct swl_door door;
     struct swl_why *why;
 };
 
 /* ---- listening ---- */
-
-/* False with errno: the port is another's, or the address is no one of this machine. */
-static bool listen_at(struct host *h, const struct sockaddr *at, socklen_t bytes)
-{
-    const int on = 1, fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return false;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (at->sa_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-    if (bind(fd, at, bytes) == 0 && listen(fd, 1024) == 0) {
-        h->listeners[h->nlisteners++] = fd;
-        return true;
-    }
-    const int error = errno;
-
-    close(fd);
-    errno = error;
-    return false;
-}
 
 static bool is_loopback(const struct sockaddr *at)
 {
@@ -83,12 +54,20 @@ static bool says_nothing(const struct swl_meeting *at, const struct addrinfo *li
     return true;
 }
 
-/* Listen at one more; errno values add up to the worst: a port that another has. */
+/* Listen at one more; of the errors the worst stays: a port that another has. */
 static int listen_too(struct host *h, const struct sockaddr *at, socklen_t bytes, int error)
 {
-    if (error == EADDRINUSE || h->nlisteners == MAX_LISTENERS || listen_at(h, at, bytes))
+    union swl_address address;
+    int fd;
+
+    if (error == EADDRINUSE || h->nlisteners == MAX_LISTENERS || bytes > sizeof address)
         return error;
-    return errno;
+    memcpy(&address, at, bytes);
+    fd = swl_socket_listen(&address);
+    if (fd < 0)
+        return -fd;
+    h->listeners[h->nlisteners++] = fd;
+    return error;
 }
 
 static int listen_everywhere(struct host *h)
@@ -127,26 +106,6 @@ static bool listen_all(struct host *h, uint64_t end_ns)
 
 /* ---- callers ---- */
 
-static void hang_up(struct host *h, int i)
-{
-    close(h->callers[i].fd);
-    h->ncallers--;
-    memmove(&h->callers[i], &h->callers[i + 1], (size_t)(h->ncallers - i) * sizeof h->callers[0]);
-}
-
-static void take_callers(struct host *h, int listener)
-{
-    for (int i = 0; i < MAX_ACCEPTS; i++) {
-        const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-        if (fd < 0)
-            return;
-        if (h->ncallers == MAX_CALLERS)
-            hang_up(h, 0);
-        h->callers[h->ncallers++] = (struct caller){.fd = fd, .came_ns = swl_real_ns()};
-    }
-}
-
 /* Takes as long for any difference. */
 static bool same(const char *a, const char *b, size_t bytes)
 {
@@ -177,9 +136,10 @@ static enum meeting_verdict judge(struct host *h, const struct meeting_hello *sa
     return MEETING_WELCOME;
 }
 
-static void greet(struct host *h, const struct caller *c)
+/* A rank has said who it is. */
+static void greet(struct host *h, int fd, const struct meeting_hello *hello)
 {
-    struct meeting_answer answer = {.verdict = judge(h, &c->hello)};
+    struct meeting_answer answer = {.verdict = judge(h, hello)};
 
     memcpy(answer.magic, meeting_answer_magic, sizeof answer.magic);
     if (answer.verdict == MEETING_WELCOME)
@@ -188,60 +148,57 @@ static void greet(struct host *h, const struct caller *c)
         h->nrefused++;
     if (answer.verdict == MEETING_WRONG_SIZE)
         answer.nranks = h->nranks;
-    const bool sent = send(c->fd, &answer, sizeof answer, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
+    const bool sent = send(fd, &answer, sizeof answer, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
 
     if (sent && answer.verdict == MEETING_WELCOME) { /* else the rank has gone and may come again */
-        h->served[c->hello.rank] = true;
+        h->served[hello->rank] = true;
         h->nserved++;
     }
 }
 
-/* After a recv: the other end has hung up. */
-static bool has_ended(ssize_t n)
+static bool like_hello(const uint8_t *in, size_t bytes)
 {
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    const size_t known = sizeof meeting_hello_magic;
+
+    return memcmp(in, meeting_hello_magic, bytes < known ? bytes : known) == 0;
 }
 
-/* What a caller has said so far. True: it has been answered, or is no rank, or has left: who waited too long
- * for a host that did not run calls again, and is answered there. */
-static bool hear(struct host *h, struct caller *c)
+/* Who waited too long for a host that did not run has left, calls again, and is answered there. */
+static void hear_all(struct host *h)
 {
+    struct swl_door_guest *g;
+    struct meeting_hello hello;
     char next;
-    char *to = (char *)&c->hello + c->got;
-    const ssize_t n = recv(c->fd, to, sizeof c->hello - c->got, 0);
-    const uint64_t waits_ns = swl_real_ns() - c->came_ns;
 
-    if (has_ended(n))
-        return true;
-    c->got += n > 0 ? (size_t)n : 0;
-    const size_t known = c->got < sizeof c->hello.magic ? c->got : sizeof c->hello.magic;
+    while ((g = swl_door_next(&h->door)) != NULL) {
+        const int fd = swl_door_take(&h->door, g);
 
-    if (memcmp(c->hello.magic, meeting_hello_magic, known) != 0)
-        return true;
-    if (c->got < sizeof c->hello)
-        return waits_ns > (c->got == 0 ? FIRST_NS : HELLO_NS);
-    if (!has_ended(recv(c->fd, &next, sizeof next, MSG_PEEK)))
-        greet(h, c);
-    return true;
+        memcpy(&hello, g->in, sizeof hello);
+        if (!swl_socket_ended(recv(fd, &next, sizeof next, MSG_PEEK)))
+            greet(h, fd, &hello);
+        close(fd);
+    }
 }
 
 static void host_round(struct host *h)
 {
-    struct pollfd wait_for[MAX_CALLERS + MAX_LISTENERS];
-    const int n = h->ncallers;
+    struct pollfd wait_for[MAX_LISTENERS + SWL_DOOR_PLACES];
+    const nfds_t n = (nfds_t)h->nlisteners;
+    int fd;
 
-    for (int i = 0; i < n; i++)
-        wait_for[i] = (struct pollfd){.fd = h->callers[i].fd, .events = POLLIN};
-    for (int i = 0; i < h->nlisteners; i++)
-        wait_for[n + i] = (struct pollfd){.fd = h->listeners[i], .events = POLLIN};
-    if (poll(wait_for, (nfds_t)n + (nfds_t)h->nlisteners, POLL_MS) < 0)
+    for (nfds_t i = 0; i < n; i++)
+        wait_for[i] = (struct pollfd){.fd = h->listeners[i], .events = POLLIN};
+    if (poll(wait_for, n + swl_door_watch(&h->door, wait_for + n), POLL_MS) < 0)
         return;
-    for (int i = 0; i < h->nlisteners; i++)
-        if (wait_for[n + i].revents)
-            take_callers(h, h->listeners[i]);
-    for (int i = h->ncallers - 1; i >= 0; i--) /* hang_up moves those behind */
-        if (hear(h, &h->callers[i]))
-            hang_up(h, i);
+    for (nfds_t i = 0; i < n; i++)
+        for (int k = 0; wait_for[i].revents && k < MAX_ACCEPTS; k++) {
+            fd = swl_socket_accept(h->listeners[i]);
+            if (fd < 0)
+                break;
+            swl_door_enter(&h->door, fd);
+            hear_all(h);
+        }
+    hear_all(h);
 }
 
 /* "1, 4, 5" and so on. */
@@ -282,20 +239,23 @@ static bool serve_all(struct host *h, uint64_t limit_ns, uint64_t end_ns)
 bool swl_meeting_serve(const struct swl_meeting *at, int nranks, uint64_t limit_ns, const char *id,
                        struct swl_why *why)
 {
+    const struct swl_door_rules rules = {
+        .hello_bytes = sizeof(struct meeting_hello), .like = like_hello, .now_ns = swl_real_ns};
     const uint64_t end_ns = swl_real_ns() + limit_ns;
     struct host *h = calloc(1, sizeof *h);
     bool ok = false;
 
-    if (h)
+    if (h) {
         *h = (struct host){.at = at, .nranks = nranks, .id = id, .why = why};
-    if (h)
+        swl_door_open(&h->door, &rules);
         h->served = calloc((size_t)nranks, sizeof *h->served);
+    }
     if (!h || !h->served)
         swl_why_set(why, "rank 0 has no host memory for %d ranks", nranks);
     else
         ok = listen_all(h, end_ns) && serve_all(h, limit_ns, end_ns);
-    while (h && h->ncallers > 0)
-        hang_up(h, h->ncallers - 1);
+    if (h)
+        swl_door_close(&h->door);
     for (int i = 0; h && i < h->nlisteners; i++)
         close(h->listeners[i]);
     if (h)

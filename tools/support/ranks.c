@@ -1,8 +1,8 @@
 /* ranks.c: the rank launcher: job arithmetic, threads, processes. Layer: tools/support. */
 #include "tools/support/ranks.h"
 
+#include "src/base/clock.h"
 #include "src/runtime/runtime.h"
-#include "tools/support/clock.h"
 #include "tools/support/comm.h"
 #include "tools/support/ranks_run.h"
 

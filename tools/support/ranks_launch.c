@@ -1,7 +1,7 @@
 /* ranks_launch.c: a rank that mpirun, srun or torchrun started. Layer: tools/support. */
 #include "tools/support/ranks_run.h"
 
-#include "tools/support/clock.h"
+#include "src/base/clock.h"
 #include "tools/support/launch.h"
 #include "tools/support/meeting.h"
 

@@ -4,6 +4,8 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/runtime.h"
+#include "transport/strangers.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -63,10 +65,21 @@ static bool like_hello(const uint8_t *in, size_t bytes)
     return swl_tcp_look(in, bytes, 0, &f) != TCP_LOOK_DAMAGED;
 }
 
+static void say_strangers(void *owner, uint64_t n)
+{
+    swl_say_strangers(((const struct tcp_wire *)owner)->config.rank, "nic", n);
+}
+
 void swl_tcp_door_open(struct tcp_wire *w)
 {
-    swl_door_open(&w->door, w->config.rank, "nic",
-                  (uint32_t)tcp_frame_bytes(sizeof(struct tcp_hello)), like_hello);
+    const struct swl_door_rules rules = {.hello_bytes =
+                                             (uint32_t)tcp_frame_bytes(sizeof(struct tcp_hello)),
+                                         .like = like_hello,
+                                         .now_ns = swl_gpu_now_ns,
+                                         .tell = say_strangers,
+                                         .owner = w};
+
+    swl_door_open(&w->door, &rules);
 }
 
 ncclResult_t swl_tcp_listen_again(struct tcp_wire *w)
@@ -193,10 +206,10 @@ bool swl_tcp_accept_all(struct tcp_wire *w)
         return true;
     }
     for (int i = 0; i < ACCEPTS; i++) {
-        const int fd = swl_tcp_accept(w->listener);
+        const int fd = swl_socket_accept(w->listener);
 
         if (fd < 0) {
-            say_deaf(w, errno);
+            say_deaf(w, -fd);
             break;
         }
         w->deaf = false;

@@ -293,7 +293,7 @@ bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why 
 
     if (getifaddrs(&all) != 0) {
         snprintf(why->text, sizeof(why->text), "cannot list the network interfaces: %s",
-                 strerror(swl_tcp_error()));
+                 strerror(swl_socket_error()));
         return false;
     }
     nroutes = read_routes(routes, read_routes(routes, 0, AF_INET), AF_INET6);

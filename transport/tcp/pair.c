@@ -270,12 +270,12 @@ static bool flush(struct tcp_wire *w, struct tcp_pair *p)
         const ssize_t n =
             send(p->fd, p->out + p->out_begin, p->out_end - p->out_begin, MSG_NOSIGNAL);
 
-        if (n < 0 && swl_tcp_later())
+        if (n < 0 && swl_socket_later())
             break;
         if (n < 0 && !p->bound)
             break; /* whoever connects it will receive the reason */
         if (n < 0) {
-            swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(swl_tcp_error()));
+            swl_tcp_pair_fail(w, p, SWL_SYNDROME_RETRY, strerror(swl_socket_error()));
             return true;
         }
         p->out_begin += (size_t)n;

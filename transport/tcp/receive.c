@@ -232,12 +232,12 @@ bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p)
     while (p->state == TCP_CONNECTED && p->bound && !p->shut) {
         const ssize_t n = recv(p->fd, p->in + p->in_bytes, TCP_IN_BYTES - p->in_bytes, 0);
 
-        if (n < 0 && swl_tcp_later())
+        if (n < 0 && swl_socket_later())
             break;
         moved = true;
         if (n <= 0) {
             ended(w, p,
-                  n < 0         ? strerror(swl_tcp_error())
+                  n < 0         ? strerror(swl_socket_error())
                   : p->in_bytes ? "it was closed inside a frame"
                                 : "it was closed by the other end");
             break;

@@ -33,7 +33,7 @@ static ncclResult_t open_all(struct tcp_wire *w)
     if (getrandom(w->nonce, sizeof(w->nonce), 0) != (ssize_t)sizeof(w->nonce) ||
         getrandom(w->proof, sizeof(w->proof), 0) != (ssize_t)sizeof(w->proof))
         return swl_fail(ncclSystemError, "rank %u nic: no random numbers: %s", w->config.rank,
-                        strerror(swl_tcp_error()));
+                        strerror(swl_socket_error()));
     memcpy(&number, w->nonce, sizeof(number));
     SWL_TRY(swl_keys_open(&w->keys, &w->config, number));
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&w->lock)));
@@ -84,7 +84,7 @@ static bool lingering(struct tcp_pair *p)
         return false;
     while (n > 0)
         n = recv(p->fd, p->in, TCP_IN_BYTES, 0);
-    if (n < 0 && swl_tcp_later())
+    if (n < 0 && swl_socket_later())
         return true;
     close(p->fd);
     p->fd = -1;

@@ -10,8 +10,8 @@
 #ifndef SWL_TCP_H
 #define SWL_TCP_H
 
+#include "src/base/door.h"
 #include "src/runtime/runtime.h"
-#include "transport/door.h"
 #include "transport/proxy/keys.h"
 #include "transport/proxy/wire.h"
 #include "transport/tcp/frame.h"

@@ -7,6 +7,7 @@
  * Owns: the table of offers (not the descriptors), the socket and the thread. */
 #include "src/runtime/cuda/driver.h"
 
+#include "src/base/socket.h"
 #include "src/base/thread.h"
 
 #include <errno.h>
@@ -18,11 +19,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define FETCH_SECONDS 10
 #define SERVE_SECONDS 1
+#define NAME_BYTES    32
 
 struct offer {
     struct offer *next;
@@ -37,14 +38,9 @@ static pthread_t service;
 static int listener = -1;
 static int stop_pipe[2];
 
-static socklen_t address_of(uint64_t process, struct sockaddr_un *address)
+static void name_of(uint64_t process, char name[NAME_BYTES])
 {
-    memset(address, 0, sizeof(*address));
-    address->sun_family = AF_UNIX;
-    /* a leading zero byte: abstract name, gone with the socket */
-    const int n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "swimlane-%016llx",
-                           (unsigned long long)process);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    snprintf(name, NAME_BYTES, "swimlane-%016llx", (unsigned long long)process);
 }
 
 static void limit_time(int fd, int seconds)
@@ -53,15 +49,6 @@ static void limit_time(int fd, int seconds)
 
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
-}
-
-/* Everybody on the host may connect to such a socket, or have bound its name. */
-static bool same_user(int fd)
-{
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
 /* ---- the message with a descriptor ---- */
@@ -119,7 +106,7 @@ static void serve(int client)
     uint64_t id;
 
     limit_time(client, SERVE_SECONDS);
-    if (!same_user(client))
+    if (!swl_socket_of_user(client))
         return;
     if (recv(client, &id, sizeof(id), MSG_WAITALL) != (ssize_t)sizeof(id))
         return;
@@ -159,15 +146,13 @@ static void *service_main(void *unused)
 
 static cudaError_t service_start(void)
 {
-    struct sockaddr_un address;
-    const socklen_t bytes = address_of(swl_gpu_process_id(), &address);
+    char name[NAME_BYTES];
 
-    /* a client that has gone before it is accepted must not stop the service */
-    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    name_of(swl_gpu_process_id(), name);
+    /* it does not block: a client that has gone before it is accepted must not stop the service */
+    listener = swl_socket_listen_local(name, 128);
     if (listener < 0)
         return cudaErrorOperatingSystem;
-    if (bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 128))
-        goto undo_socket;
     if (pipe2(stop_pipe, O_CLOEXEC))
         goto undo_socket;
     if (swl_thread_create(&service, service_main, NULL))
@@ -242,15 +227,18 @@ void swl_fd_withdraw(uint64_t id)
 
 cudaError_t swl_fd_fetch(uint64_t process, uint64_t id, int *fd_p)
 {
+    char name[NAME_BYTES];
     struct sockaddr_un address;
-    const socklen_t bytes = address_of(process, &address);
+    socklen_t bytes;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cudaError_t error = cudaErrorOperatingSystem;
 
     if (fd < 0)
         return error;
+    name_of(process, name);
+    bytes = swl_socket_local(name, &address);
     limit_time(fd, FETCH_SECONDS);
-    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 && same_user(fd) &&
+    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 && swl_socket_of_user(fd) &&
         send(fd, &id, sizeof(id), MSG_NOSIGNAL) == (ssize_t)sizeof(id) && receive_fd(fd, fd_p))
         error = cudaSuccess;
     close(fd);

@@ -3,9 +3,9 @@
  * Node n enters /run/netns/ of the n-th name ("-": all stay) after its communicator is made, which
  * needs one host. kill: everything runs twice, and node 1 is killed behind a dispatch of the second time.
  * Layer: tests. */
+#include "src/base/clock.h"
 #include "tests/support/tcp_namespace.h"
 #include "tools/bench.h"
-#include "tools/support/clock.h"
 #include "tools/support/ranks.h"
 
 #include <dlfcn.h>

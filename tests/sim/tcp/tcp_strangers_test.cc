@@ -167,7 +167,7 @@ void serve(void *arg)
     Server *me = static_cast<Server *>(arg);
 
     while (me->calls <= me->hangs_up) {
-        const int fd = swl_tcp_accept(me->p->listener);
+        const int fd = swl_socket_accept(me->p->listener);
 
         nic_sleep(1000000);
         if (fd < 0)

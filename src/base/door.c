@@ -1,55 +1,43 @@
-/* door.c: see door.h. Layer: transport. */
-#include "transport/door.h"
+/* door.c: see door.h. Layer: src/base. */
+#include "src/base/door.h"
 
-#include "src/base/log.h"
-#include "src/runtime/runtime.h"
-#include "transport/tcp/socket.h"
+#include "src/base/socket.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define FIRST_NS UINT64_C(1000000000)  /* until the first byte */
 #define HELLO_NS UINT64_C(10000000000) /* until the last one */
-#define LINE_NS  UINT64_C(1000000000)  /* between lines of the log */
+#define TELL_NS  UINT64_C(1000000000)  /* between words to the owner */
 
 enum word { MORE, WHOLE, ALIEN };
 
-void swl_door_open(struct swl_door *door, uint32_t rank, const char *what, uint32_t hello_bytes,
-                   bool (*like)(const uint8_t *in, size_t bytes))
+void swl_door_open(struct swl_door *door, const struct swl_door_rules *rules)
 {
-    assert(hello_bytes <= SWL_DOOR_BYTES);
-    door->rank = rank;
-    door->what = what;
-    door->hello_bytes = hello_bytes;
-    door->like = like;
+    assert(rules->hello_bytes <= SWL_DOOR_BYTES);
+    door->rules = *rules;
     door->nguests = 0;
-    door->ncame = door->nstrangers = door->said_ns = 0;
+    door->ncame = door->nstrangers = door->told_ns = 0;
     for (uint32_t i = 0; i < SWL_DOOR_PLACES; i++)
         door->guests[i].fd = -1;
 }
 
-static void say(struct swl_door *door, uint64_t now)
+static void tell(struct swl_door *door, uint64_t now)
 {
-    if (door->nstrangers == 1)
-        swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " %s: a stranger has connected and is sent away",
-                door->rank, door->what);
-    else if (door->nstrangers > 1)
-        swl_log(SWL_LEVEL_WARN,
-                "rank %" PRIu32 " %s: %" PRIu64 " strangers have connected and are sent away",
-                door->rank, door->what, door->nstrangers);
+    if (door->rules.tell)
+        door->rules.tell(door->rules.owner, door->nstrangers);
     door->nstrangers = 0;
-    door->said_ns = now;
+    door->told_ns = now;
 }
 
 void swl_door_count(struct swl_door *door)
 {
-    const uint64_t now = swl_gpu_now_ns();
+    const uint64_t now = door->rules.now_ns();
 
     door->nstrangers++;
-    if (door->said_ns == 0 || now - door->said_ns >= LINE_NS)
-        say(door, now);
+    if (door->told_ns == 0 || now - door->told_ns >= TELL_NS)
+        tell(door, now);
 }
 
 int swl_door_take(struct swl_door *door, struct swl_door_guest *guest)
@@ -80,24 +68,25 @@ void swl_door_enter(struct swl_door *door, int fd)
     place->fd = fd;
     place->bytes = 0;
     place->came = door->ncame++;
-    place->came_ns = swl_gpu_now_ns();
+    place->came_ns = door->rules.now_ns();
 }
 
 static enum word hear(const struct swl_door *door, struct swl_door_guest *g)
 {
-    const ssize_t n = recv(g->fd, g->in + g->bytes, door->hello_bytes - g->bytes, 0);
+    const struct swl_door_rules *rules = &door->rules;
+    const ssize_t n = recv(g->fd, g->in + g->bytes, rules->hello_bytes - g->bytes, 0);
 
-    if (n == 0 || (n < 0 && !swl_tcp_later()))
+    if (swl_socket_ended(n))
         return ALIEN;
     if (n > 0) {
         g->bytes += (uint32_t)n;
-        if (!door->like(g->in, g->bytes))
+        if (!rules->like(g->in, g->bytes))
             return ALIEN;
-        if (g->bytes == door->hello_bytes)
+        if (g->bytes == rules->hello_bytes)
             return WHOLE;
     }
     /* heard before the clock is asked: late because this process was is no stranger */
-    return swl_gpu_now_ns() - g->came_ns > (g->bytes == 0 ? FIRST_NS : HELLO_NS) ? ALIEN : MORE;
+    return rules->now_ns() - g->came_ns > (g->bytes == 0 ? FIRST_NS : HELLO_NS) ? ALIEN : MORE;
 }
 
 struct swl_door_guest *swl_door_next(struct swl_door *door)
@@ -114,11 +103,21 @@ struct swl_door_guest *swl_door_next(struct swl_door *door)
     return NULL;
 }
 
+nfds_t swl_door_watch(const struct swl_door *door, struct pollfd *fds)
+{
+    nfds_t n = 0;
+
+    for (uint32_t i = 0; i < SWL_DOOR_PLACES; i++)
+        if (door->guests[i].fd >= 0)
+            fds[n++] = (struct pollfd){.fd = door->guests[i].fd, .events = POLLIN};
+    return n;
+}
+
 void swl_door_close(struct swl_door *door)
 {
     for (uint32_t i = 0; i < SWL_DOOR_PLACES; i++)
         if (door->guests[i].fd >= 0)
             close(swl_door_take(door, &door->guests[i]));
     if (door->nstrangers > 0)
-        say(door, swl_gpu_now_ns());
+        tell(door, door->rules.now_ns());
 }

@@ -1,6 +1,6 @@
-/* clock.h: real time, also in the emulator, whose swl_gpu_now_ns is virtual. Layer: tools/support. */
-#ifndef SWL_CLOCK_H
-#define SWL_CLOCK_H
+/* clock.h: real time, also in the emulator, whose swl_gpu_now_ns is virtual. Layer: src/base. */
+#ifndef SWL_BASE_CLOCK_H
+#define SWL_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
