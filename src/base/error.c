@@ -1,44 +1,16 @@
-/* error.c: the last error of each thread. Layer: src/base.
- *
- * Memory: one block per thread, hung into swl_gpu_thread_slot, which frees it with the thread. */
+/* error.c: the last error of each thread. Layer: src/base; memory: call_context.h. */
 #include "src/base/error.h"
 
+#include "src/base/call_context.h"
 #include "src/base/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-struct thread_state {
-    const char *function; /* current public call, a literal; NULL outside */
-    int rank;
-    bool failed; /* the current public call has its sentence */
-    bool quiet;  /* another rank says it */
-    char sentence[768];
-};
-
-/* NULL when there is no memory for it. */
-static struct thread_state *state(void)
-{
-    void **slot = swl_gpu_thread_slot();
-    struct thread_state *s;
-
-    if (!slot)
-        return NULL;
-    if (!*slot) {
-        s = calloc(1, sizeof(*s));
-        if (!s)
-            return NULL;
-        s->rank = -1;
-        *slot = s;
-    }
-    return *slot;
-}
 
 ncclResult_t swl_fail(ncclResult_t code, const char *fmt, ...)
 {
-    struct thread_state *s = state();
+    struct swl_call_context *s = swl_call_context();
     char text[640];
     va_list args;
 
@@ -58,7 +30,7 @@ ncclResult_t swl_fail(ncclResult_t code, const char *fmt, ...)
 
 void swl_call_quiet(bool quiet)
 {
-    struct thread_state *s = state();
+    struct swl_call_context *s = swl_call_context();
 
     if (s)
         s->quiet = quiet;
@@ -66,14 +38,14 @@ void swl_call_quiet(bool quiet)
 
 const char *swl_last_error(void)
 {
-    struct thread_state *s = state();
+    struct swl_call_context *s = swl_call_context();
 
     return s ? s->sentence : "no memory for an error text";
 }
 
 void swl_call_begin(const char *function, int rank)
 {
-    struct thread_state *s = state();
+    struct swl_call_context *s = swl_call_context();
 
     if (s) {
         s->function = function;
@@ -84,7 +56,7 @@ void swl_call_begin(const char *function, int rank)
 
 void swl_call_rank(int rank)
 {
-    struct thread_state *s = state();
+    struct swl_call_context *s = swl_call_context();
 
     if (s)
         s->rank = rank;
@@ -93,20 +65,6 @@ void swl_call_rank(int rank)
 void swl_call_end(void)
 {
     swl_call_begin(NULL, -1);
-}
-
-const char *swl_call_function(void)
-{
-    struct thread_state *s = state();
-
-    return s ? s->function : NULL;
-}
-
-int swl_call_rank_get(void)
-{
-    struct thread_state *s = state();
-
-    return s ? s->rank : -1;
 }
 
 ncclResult_t swl_cuda_code(cudaError_t error)

@@ -2,7 +2,7 @@
  *
  * Layer: src/base, used by all host code. The first function that decides an error calls swl_fail;
  * its callers pass the code on silently. The sentence is kept per thread (per fiber in the
- * emulator), in memory of swl_gpu_thread_slot, which that slot releases. */
+ * emulator), see call_context.h. */
 #ifndef SWL_BASE_ERROR_H
 #define SWL_BASE_ERROR_H
 
@@ -32,10 +32,6 @@ void swl_call_end(void);
 
 /* Sentences from here on are logged at INFO: another rank of this process says them, or their cause. */
 void swl_call_quiet(bool quiet);
-
-/* Function and rank of the current public call, NULL and -1 outside. */
-const char *swl_call_function(void);
-int swl_call_rank_get(void);
 
 /* Code of an error of the device runtime: UnhandledCudaError, but SystemError for cudaErrorNotReady,
  * which only bounded waits return, and InvalidUsage for what a capture does not allow. */

@@ -3,7 +3,7 @@
  * The level is the one process-wide word of the library: it is needed before any group exists. */
 #include "src/base/log.h"
 
-#include "src/base/error.h"
+#include "src/base/call_context.h"
 #include "src/base/util.h"
 
 #include <stdarg.h>
@@ -69,8 +69,7 @@ enum swl_level swl_log_set(enum swl_level level)
 
 void swl_log(enum swl_level level, const char *fmt, ...)
 {
-    const char *function = swl_call_function();
-    int rank = swl_call_rank_get();
+    const struct swl_call_context *call = swl_call_context();
     char line[1024];
     size_t at;
     va_list args;
@@ -78,10 +77,10 @@ void swl_log(enum swl_level level, const char *fmt, ...)
     if (!swl_log_on(level))
         return;
     at = (size_t)snprintf(line, sizeof(line), "swimlane: ");
-    if (rank >= 0)
-        at += (size_t)snprintf(line + at, sizeof(line) - at, "rank %d ", rank);
-    if (function)
-        at += (size_t)snprintf(line + at, sizeof(line) - at, "%.64s: ", function);
+    if (call && call->rank >= 0)
+        at += (size_t)snprintf(line + at, sizeof(line) - at, "rank %d ", call->rank);
+    if (call && call->function)
+        at += (size_t)snprintf(line + at, sizeof(line) - at, "%.64s: ", call->function);
     va_start(args, fmt);
     vsnprintf(line + at, sizeof(line) - at - 1, fmt, args);
     va_end(args);
