@@ -151,7 +151,7 @@ struct swl_combine_call {
     cudaStream_t stream;
 };
 
-/* ---- group (src/group/group.c) ---- */
+/* ---- group (src/group/) ---- */
 
 /* Collective. `refused` != ncclSuccess: this rank's arguments were refused and `config` may be
  * partly filled; the rank only joins the status exchange so that the others return too, and gets

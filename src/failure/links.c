@@ -308,7 +308,7 @@ static ncclResult_t mend(struct ncclEpGroup *g, bool *broken)
     return rc;
 }
 
-ncclResult_t swl_group_mend(struct ncclEpGroup *g, cudaStream_t stream)
+ncclResult_t swl_group_repair(struct ncclEpGroup *g, cudaStream_t stream)
 {
     struct swl_links *l = &g->links;
     bool *broken, capturing = false;

@@ -39,9 +39,11 @@ static ncclResult_t read_comm(struct swl_group_info *info, ncclComm_t comm)
 
 static ncclResult_t read_version(struct swl_group_info *info)
 {
+    const ncclResult_t rc = ncclGetVersion(&info->nccl_version);
     void *symbol;
 
-    SWL_TRY(SWL_NCCL(ncclGetVersion(&info->nccl_version)));
+    if (rc != ncclSuccess)
+        return swl_fail(swl_nccl_code(rc), "ncclGetVersion: %s", ncclGetErrorString(rc));
     if (info->nccl_version < SWL_NCCL_WINDOW_POINTERS)
         return ncclSuccess;
     symbol = dlsym(RTLD_DEFAULT, "ncclWinGetUserPtr");

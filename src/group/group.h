@@ -31,10 +31,6 @@ struct swl_rdma_link; /* transport/rdma.h */
 
 #define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
 
-/* Result of a local NCCL call, which must not be in progress. */
-#define SWL_NCCL(call) swl_nccl_result((call), #call)
-ncclResult_t swl_nccl_result(ncclResult_t rc, const char *text);
-
 /* One allocation of swimlaneMemAlloc; its index in the group is that of swl_entry.memory. */
 struct swl_shared {
     struct swl_window_map map; /* base NULL: free */
@@ -140,9 +136,9 @@ ncclResult_t swl_group_meet(struct ncclEpGroup *group);
 /* All links of this rank; swl_group_nlinks of them. */
 uint32_t swl_group_nlinks(const struct ncclEpGroup *group);
 void swl_group_fill_links(const struct ncclEpGroup *group, struct swl_rdma_link *links);
-/* Behind an ErrorClear, before the next call: queue pairs in error are connected anew, together with the
- * ranks at their other ends. Waits for these, at most the time limit. */
-ncclResult_t swl_group_mend(struct ncclEpGroup *group, cudaStream_t stream);
+/* Before each data call; does something behind an ErrorClear only. Queue pairs in error are connected anew,
+ * together with the ranks at their other ends: blocks until these are there, at most the time limit. */
+ncclResult_t swl_group_repair(struct ncclEpGroup *group, cudaStream_t stream);
 /* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for, and the other
  * ranks hear of them. Once for each generation, unless `again`: what was still under way then may have failed
  * since. Does nothing while work of this rank runs. */
@@ -150,17 +146,20 @@ ncclResult_t swl_group_look_at_links(struct ncclEpGroup *group, uint64_t gen, bo
 /* ErrorClear in a failed state of this generation: the next call looks at the links again. */
 void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
 
-/* Free whatever the group holds; local. The first failure is returned. */
+/* Free whatever the group holds; local (src/group/destroy.c). The first failure is returned. */
 ncclResult_t swl_group_release(struct ncclEpGroup *group);
-/* Bounded wait for all operations outside captures. */
-ncclResult_t swl_group_drain(struct ncclEpGroup *group);
 
 /* Around one operation on `stream`: order it behind the last one on any stream (not within captures,
- * where the caller orders); then note it as the last one. */
+ * where the caller orders); then note it as the last one (src/group/order.c). */
 ncclResult_t swl_group_enter(struct ncclEpGroup *group, cudaStream_t stream, bool *capturing_p);
 ncclResult_t swl_group_leave(struct ncclEpGroup *group, cudaStream_t stream, bool capturing);
+/* Until all operations outside captures have ended, or limit_ns have passed; cudaErrorNotReady then. A
+ * question that fails is asked once more: what follows would free memory under work that still runs. */
+cudaError_t swl_group_await(const struct ncclEpGroup *group, uint64_t limit_ns);
+/* The same with the group's limit, and a sentence. */
+ncclResult_t swl_group_drain(struct ncclEpGroup *group);
 
-/* One kernel of the group, refused in a failed state. */
+/* One kernel of the group, in its order; never blocks (src/ops/launch.c). */
 ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_kernel *kernel,
                               const struct swl_plan_kernel *plan, const void *args,
                               cudaStream_t stream);

@@ -237,6 +237,8 @@ ncclResult_t swl_handle_update(struct ncclEpHandle *handle, const struct swl_upd
 
     bool capturing = false;
 
+    SWL_TRY(swl_async_gate(group));
+    SWL_TRY(swl_group_repair(group, call->stream));
     SWL_TRY(SWL_CUDA(swl_gpu_stream_capturing(call->stream, &capturing)));
     args.captured = capturing;
     args.seq = handle->box->seq + (capturing ? 0 : 1);

@@ -31,5 +31,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .shared = group->plan.combine_shared[entry.direct],
     };
 
+    SWL_TRY(swl_async_gate(group));
+    SWL_TRY(swl_group_repair(group, call->stream));
     return swl_group_launch(group, &swl_ht_combine_desc, plan, &args, call->stream);
 }

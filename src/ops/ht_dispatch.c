@@ -2,6 +2,7 @@
 #include "src/group/group.h"
 
 #include "kernels/common/kernels.h"
+#include "src/base/error.h"
 #include "src/base/util.h"
 
 ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch_call *call)
@@ -34,5 +35,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .at = swl_handle_layout_of(&group->plan.shape, handle->info.topk),
     };
 
+    SWL_TRY(swl_async_gate(group));
+    SWL_TRY(swl_group_repair(group, call->stream));
     return swl_group_launch(group, &swl_ht_dispatch_desc, plan, &args, call->stream);
 }
