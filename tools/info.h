@@ -20,7 +20,7 @@ struct info_out {
     struct swl_json writer;
 };
 
-/* As swl_json_open and swl_json_close; text indents by depth. */
+/* info_out.c: as swl_json_open and swl_json_close; text indents by depth. */
 void info_open(struct info_out *out, const char *key, char bracket);
 void info_close(struct info_out *out, char bracket);
 void info_text(struct info_out *out, const char *key, const char *format, ...)

@@ -18,7 +18,7 @@ tools/support  ^(tools/support/|src/runtime/runtime\.h$|src/base/)
 tools          ^(tools/|src/runtime/runtime\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port|pkey)\.h$|transport/mlx5/path\.h$)
 '
 # The one file of each folder that exists for the emulator only.
-emulator_files='transport/soft/engine.cc tools/support/ranks_sim.c'
+emulator_files='transport/soft/engine.cc tools/support/ranks_fibers.c'
 
 failures=0
 while read -r folder allowed; do

@@ -2,7 +2,6 @@
 #include "tools/support/ranks.h"
 
 #include "src/base/clock.h"
-#include "src/runtime/runtime.h"
 #include "tools/support/comm.h"
 #include "tools/support/ranks_run.h"
 
@@ -17,33 +16,9 @@
 
 #define DEFAULT_TIMEOUT_NS 600000000000ull
 
-static int node_of(const struct swl_job *job, int rank)
-{
-    int first = 0;
-
-    if (job->node_of_rank)
-        return job->node_of_rank[rank];
-    for (int node = 0; node < job->nnodes; node++) {
-        first += job->node_ranks[node];
-        if (rank < first)
-            return node;
-    }
-    return -1;
-}
-
 static uint64_t job_deadline(const struct swl_job *job)
 {
     return swl_real_ns() + (job->timeout_ns ? job->timeout_ns : DEFAULT_TIMEOUT_NS);
-}
-
-/* NCCL reads it once for each process. Without it NCCL refuses two ranks on one GPU. */
-void swl_ranks_host_of(const struct swl_job *job, int rank)
-{
-    char text[32];
-
-    snprintf(text, sizeof(text), "swimlane-node-%d", node_of(job, rank));
-    if (job->nnodes > 1)
-        setenv("NCCL_HOSTID", text, 0);
 }
 
 int swl_ranks_count(const struct swl_job *job)
@@ -53,35 +28,6 @@ int swl_ranks_count(const struct swl_job *job)
     for (int node = 0; node < job->nnodes; node++)
         n += job->node_ranks[node];
     return n;
-}
-
-int swl_rank_run(struct swl_ranks *all, int rank)
-{
-    const struct swl_job *job = all->job;
-    struct swl_rank r = {.rank = rank, .nranks = all->nranks, .node = node_of(job, rank)};
-    ncclResult_t rc;
-    int result;
-
-    r.device = job->place == SWL_PLACE_LAUNCHED ? all->launched_device : rank;
-    if (job->device_of_rank)
-        r.device = job->device_of_rank[rank];
-    swl_ranks_place_node(r.node);
-    if (swl_gpu_use(r.device) != cudaSuccess) {
-        fprintf(stderr, "ranks: rank %d: there is no device %d\n", rank, r.device);
-        return -1;
-    }
-    rc = ncclCommInitRank(&r.comm, r.nranks, all->id, rank);
-    if (rc != ncclSuccess) {
-        fprintf(stderr, "ranks: rank %d: no communicator: %s\n", rank, ncclGetErrorString(rc));
-        return -1;
-    }
-    result = all->rank_main(&r, all->arg);
-    rc = ncclCommDestroy(r.comm);
-    if (rc != ncclSuccess && result == 0) {
-        fprintf(stderr, "ranks: rank %d: destroy: %s\n", rank, ncclGetErrorString(rc));
-        result = -1;
-    }
-    return result;
 }
 
 /* A rank that was given up must not find its job gone: then `all` is never freed. */
@@ -138,7 +84,7 @@ static int run_threads(struct swl_ranks *all)
 static bool in_process(const struct swl_job *job, int first, int rank)
 {
     return rank == first || (job->place == SWL_PLACE_NODES && rank > first &&
-                             node_of(job, rank) == node_of(job, first));
+                             swl_ranks_node_of(job, rank) == swl_ranks_node_of(job, first));
 }
 
 static bool is_first(const struct swl_job *job, int rank)

@@ -1,4 +1,6 @@
-/* ranks_run.h: between ranks.c (all places) and ranks_sim.c, ranks_cuda.c (what they can do). */
+/* ranks_run.h: between the files of the rank launcher. ranks.c starts them all, ranks_launch.c and
+ * ranks_fibers.c have their own ways; ranks_one.c runs one rank for each of them, on what ranks_sim.c or
+ * ranks_cuda.c knows of the machine. */
 #ifndef SWL_RANKS_RUN_H
 #define SWL_RANKS_RUN_H
 
@@ -21,6 +23,9 @@ struct swl_rank_state {
     int result; /* written by the rank before `ended` */
     int ended;  /* release/acquire */
 };
+
+/* Node of a rank. */
+int swl_ranks_node_of(const struct swl_job *job, int rank);
 
 /* One rank from communicator to its end: `id` must be ready. */
 int swl_rank_run(struct swl_ranks *all, int rank);
