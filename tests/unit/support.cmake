@@ -17,3 +17,16 @@ if(TARGET swimlane-info AND Python3_FOUND)
         set_tests_properties(info_test PROPERTIES ENVIRONMENT HIDE_RDMA=$<TARGET_FILE:hide_rdma>)
     endif()
 endif()
+# Who needs whom among the files of a folder.
+if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND TARGET swl_bench AND NOT SWL_SANITIZE)
+    set(objects "")
+    foreach(part swl_base swl_api swl_core swl_kernels swl_transport swl_sim swl_support swl_bench
+                 swimlane-bench swimlane-info)
+        string(APPEND objects "$<JOIN:$<TARGET_OBJECTS:${part}>,\n>\n")
+    endforeach()
+    file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/objects.txt" CONTENT "${objects}")
+    add_test(NAME circles_test COMMAND Python3::Interpreter
+                                       "${CMAKE_CURRENT_LIST_DIR}/circles_test.py" ${CMAKE_NM}
+                                       "${CMAKE_CURRENT_BINARY_DIR}/objects.txt")
+    set_tests_properties(circles_test PROPERTIES LABELS unit TIMEOUT 120)
+endif()
