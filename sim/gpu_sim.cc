@@ -358,7 +358,7 @@ void swl_gpu_mutex_unlock(struct swl_gpu_mutex *mutex)
     mutex->held.store(0, std::memory_order_release);
 }
 
-void **swl_gpu_thread_slot(void)
+void **swl_thread_slot(void)
 {
     return &simt_thread_self()->slot;
 }

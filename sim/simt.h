@@ -39,7 +39,7 @@ uint64_t simt_now_ns(void);
 bool simt_park(const struct simt_why *why, bool (*ready)(void *), void *arg, uint64_t deadline_ns);
 
 /* A host fiber of virtual GPU `gpu` (its user code may block by simt_park only). Slot and node are
- * what swl_gpu_thread_slot/_node return there. */
+ * what swl_thread_slot/_node return there. */
 void simt_fiber(const char *name, int gpu, int node, void (*fn)(void *), void *arg);
 
 /* State of the calling host fiber, engine or OS thread. `device` is free for the device runtime and

@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/nic.h"
 #include "transport/select.h"

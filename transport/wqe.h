@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/common/layout.h"
+#include "kernels/device/hd.h"
 
 #define SWL_WQE_BYTES      64u        /* one block of a send queue */
 #define SWL_WQE_INLINE_MAX 28u        /* payload bytes that fit into a block */

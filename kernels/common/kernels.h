@@ -3,7 +3,7 @@
 #ifndef SWL_KERNELS_H
 #define SWL_KERNELS_H
 
-#include "kernels/device/launch.h"
+#include "src/runtime/launch.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,14 +11,10 @@
  * docs/protocol.md names writer, reader and signal of each region. */
 #pragma once
 
+#include "kernels/device/hd.h"
+
 #include <assert.h>
 #include <stdint.h>
-
-#ifdef __CUDACC__
-#    define SWL_HD static inline __host__ __device__
-#else
-#    define SWL_HD static inline
-#endif
 
 #define SWL_RING_SLOTS_MAX   64u /* a ring's window of finished slots is one 64-bit mask */
 #define SWL_TOPK_MAX         64u
@@ -109,25 +105,6 @@ SWL_HD uint32_t swl_call_tag(const struct swl_entry *e)
 {
     return (e->row_bytes / 16 & 0x7fffu) << 17 | (e->dtype & 15u) << 13 |
            ((e->topk - 1u) & 63u) << 7;
-}
-
-/* Advance a cursor; regions are aligned to 128 bytes, so that no two share a cache line. */
-SWL_HD uint64_t swl_take(uint64_t *at, uint64_t bytes)
-{
-    const uint64_t here = (*at + 127) & ~(uint64_t)127;
-
-    *at = here + bytes;
-    return here;
-}
-
-SWL_HD uint32_t swl_min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-SWL_HD uint32_t swl_round_up(uint32_t value, uint32_t step)
-{
-    return (value + step - 1) / step * step;
 }
 
 SWL_HD uint32_t swl_slot_row_at(uint32_t topk)

@@ -5,7 +5,7 @@
  * Owner of the memory: the group. */
 #pragma once
 
-#include "kernels/common/layout.h"
+#include "kernels/device/hd.h"
 
 #include <assert.h>
 #include <stdint.h>

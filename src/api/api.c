@@ -8,6 +8,7 @@
 #include "src/check/check.h"
 #include "src/check/tensor.h"
 #include "src/group/comm.h"
+#include "src/runtime/result.h"
 
 #include <nccl_ep.h>
 

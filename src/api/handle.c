@@ -4,6 +4,7 @@
  * structs of internal.h. */
 #include "src/api/scope.h"
 #include "src/check/check.h"
+#include "src/runtime/result.h"
 
 #include <nccl_ep.h>
 

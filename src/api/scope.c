@@ -1,6 +1,8 @@
 /* scope.c: lock, device and refusals of public functions. Layer: src/api; owns nothing. */
 #include "src/api/scope.h"
 
+#include "src/runtime/result.h"
+
 ncclResult_t swl_scope_device(struct swl_scope *s, int device)
 {
     ncclResult_t rc = SWL_CUDA(swl_gpu_current(&s->before));

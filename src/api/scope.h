@@ -6,6 +6,7 @@
 
 #include "src/api/internal.h"
 #include "src/base/error.h"
+#include "src/runtime/runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

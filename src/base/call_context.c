@@ -1,13 +1,13 @@
 /* call_context.c: see call_context.h. Layer: src/base. */
 #include "src/base/call_context.h"
 
-#include "src/runtime/runtime.h"
+#include "src/base/thread_slot.h"
 
 #include <stdlib.h>
 
 struct swl_call_context *swl_call_context(void)
 {
-    void **slot = swl_gpu_thread_slot();
+    void **slot = swl_thread_slot();
     struct swl_call_context *c;
 
     if (!slot)

@@ -1,6 +1,6 @@
 /* call_context.h: which public call this thread is in, for whom it logs, and the call's sentence.
  *
- * Layer: src/base, below error.h and log.h. One block for each thread, hung into swl_gpu_thread_slot, which
+ * Layer: src/base, below error.h and log.h. One block for each thread, hung into swl_thread_slot, which
  * frees it with the thread. */
 #ifndef SWL_BASE_CALL_CONTEXT_H
 #define SWL_BASE_CALL_CONTEXT_H

@@ -6,11 +6,10 @@
 #ifndef SWL_BASE_ERROR_H
 #define SWL_BASE_ERROR_H
 
-#include "src/runtime/runtime.h"
-
 #include <nccl.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,13 +31,6 @@ void swl_call_end(void);
 
 /* Sentences from here on are logged at INFO: another rank of this process says them, or their cause. */
 void swl_call_quiet(bool quiet);
-
-/* Code of an error of the device runtime: UnhandledCudaError, but SystemError for cudaErrorNotReady,
- * which only bounded waits return, and InvalidUsage for what a capture does not allow. */
-ncclResult_t swl_cuda_code(cudaError_t error);
-
-/* The same with a sentence; `text` is the call as written. */
-ncclResult_t swl_cuda_result(cudaError_t error, const char *text);
 
 /* A result code that another rank has sent; InternalError for a number that is none. */
 ncclResult_t swl_peer_result(uint64_t code);
@@ -63,10 +55,6 @@ ncclResult_t swl_nccl_code(ncclResult_t rc);
             return ncclInvalidArgument;                                                            \
         }                                                                                          \
     } while (0)
-
-/* An expression: the result code of a swl_gpu_… or CUDA call. A code that is at hand already goes to
- * swl_cuda_result with words of its own. */
-#define SWL_CUDA(call) swl_cuda_result((call), #call)
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/util.h"
+#include "src/runtime/result.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

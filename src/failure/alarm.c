@@ -4,6 +4,7 @@
 #include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 
 #include <inttypes.h>
 #include <string.h>

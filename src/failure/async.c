@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/failure/fault.h"
+#include "src/runtime/result.h"
 #include "transport/rdma.h"
 
 #include <inttypes.h>

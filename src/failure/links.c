@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/failure/mend.h"
+#include "src/runtime/result.h"
 #include "transport/nic.h"
 #include "transport/rdma.h"
 

@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/runtime/result.h"
 #include "transport/rdma.h"
 #include "transport/select.h"
 

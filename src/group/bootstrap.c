@@ -6,6 +6,7 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/failure/peers.h"
+#include "src/runtime/result.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,6 +10,7 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/group/comm.h"
+#include "src/runtime/result.h"
 #include "transport/nic.h"
 #include "transport/rdma.h"
 

@@ -8,6 +8,7 @@
 #include "src/base/util.h"
 #include "src/failure/mend.h"
 #include "src/group/comm.h"
+#include "src/runtime/result.h"
 #include "transport/rdma.h"
 
 #include <stdlib.h>

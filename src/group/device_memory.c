@@ -3,6 +3,7 @@
 #include "src/group/device_memory.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
 #include <inttypes.h>

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/runtime/runtime.h"
 #include "transport/rdma.h"
 #include "transport/select.h"
 

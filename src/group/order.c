@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/util.h"
+#include "src/runtime/result.h"
 
 #define POLL_MOST_NS UINT64_C(1000000)
 

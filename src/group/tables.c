@@ -2,6 +2,7 @@
 #include "src/group/tables.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 
 #include <inttypes.h>
 #include <string.h>

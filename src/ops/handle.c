@@ -9,6 +9,7 @@
 #include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/util.h"
+#include "src/runtime/result.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 #include "src/group/group.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 
 ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_kernel *kernel,
                               const struct swl_plan_kernel *plan, const void *args,

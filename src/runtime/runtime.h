@@ -3,13 +3,16 @@
  * Layer: src/runtime, implemented by src/runtime/cuda/ (CUDA) and sim/gpu_sim.cc (emulator). Host
  * code of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state only
  * through this file, so that the host code of a rank can run on a fiber of the emulator.
- * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in src/base/error.h turns it into a
+ * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in result.h turns it into a
  * result code and a sentence. No function prints. */
 #ifndef SWL_RUNTIME_H
 #define SWL_RUNTIME_H
 
-#include "kernels/device/launch.h"
+#include "src/base/thread_slot.h"
+#include "src/runtime/launch.h"
+
 #include <cuda_runtime.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -124,8 +127,6 @@ cudaError_t swl_gpu_mutex_create(struct swl_gpu_mutex **mutex_p);
 void swl_gpu_mutex_destroy(struct swl_gpu_mutex *mutex);
 void swl_gpu_mutex_lock(struct swl_gpu_mutex *mutex);
 void swl_gpu_mutex_unlock(struct swl_gpu_mutex *mutex);
-/* A pointer-sized slot of the calling thread (fiber), NULL at first; released with free() at its end. */
-void **swl_gpu_thread_slot(void);
 /* The node the rank launcher gave this thread, or -1 (then SWIMLANE_NODE, then NCCL decides). */
 int swl_gpu_thread_node(void);
 void swl_gpu_thread_node_set(int node); /* for the rank launcher only */

@@ -40,27 +40,18 @@ if(SWL_PLACE STREQUAL cuda)
     swl_with_standin(process_standin_test)
     swl_one_at_a_time(process_standin_test)
 
-    add_library(swl_gpu_cuda_objects OBJECT
-                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/runtime.c ${PROJECT_SOURCE_DIR}/src/runtime/cuda/fd.c
-                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/nic.c ${PROJECT_SOURCE_DIR}/src/runtime/cuda/page.c
-                ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c)
-    target_link_libraries(swl_gpu_cuda_objects PUBLIC swl_flags CUDA::cudart_static)
-
-    swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
+    swl_test(gpu_device_test SOURCES device_test.cu LIBS swl_runtime LABELS gpu)
     target_include_directories(gpu_device_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
-    swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
+    swl_test(gpu_grids_test SOURCES grids_test.cu LIBS swl_runtime LABELS gpu)
     target_include_directories(gpu_grids_test BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
-    swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_gpu_cuda_objects swl_base LABELS gpu)
+    swl_test(gpu_cuda_test SOURCES gpu_cuda_test.cc LIBS swl_runtime LABELS gpu)
     swl_test(gpu_cuda_share_test SOURCES gpu_cuda_share_test.cc
                                          ${PROJECT_SOURCE_DIR}/src/runtime/cuda/share.c
              LIBS swl_place LABELS unit)
-    swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_gpu_cuda_objects swl_base
-             LABELS unit)
+    swl_test(gpu_cuda_fd_test SOURCES gpu_cuda_fd_test.cc LIBS swl_runtime LABELS unit)
 
-    add_executable(gpu_nic_bench ${CMAKE_CURRENT_LIST_DIR}/nic_bench.cu
-                                 $<FILTER:$<TARGET_OBJECTS:swl_transport>,EXCLUDE,rdma>
-                                 $<TARGET_OBJECTS:swl_base>)
-    target_link_libraries(gpu_nic_bench PRIVATE swl_gpu_cuda_objects)
+    add_executable(gpu_nic_bench ${CMAKE_CURRENT_LIST_DIR}/nic_bench.cu)
+    target_link_libraries(gpu_nic_bench PRIVATE swl_transport)
     target_include_directories(gpu_nic_bench BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
     add_test(NAME gpu_nic_bench COMMAND gpu_nic_bench --quick)
     set_tests_properties(gpu_nic_bench PROPERTIES TIMEOUT 120 LABELS gpu)

@@ -267,18 +267,18 @@ TEST_F(OnGpu, DeviceAndEventsAnswer)
 
 TEST(Threads, EachHasItsOwnSlotAndGivesItBack)
 {
-    void **mine = swl_gpu_thread_slot(), **theirs = nullptr;
+    void **mine = swl_thread_slot(), **theirs = nullptr;
 
     ASSERT_EQ(*mine, nullptr);
     *mine = malloc(8);
     std::thread other([&] {
-        theirs = swl_gpu_thread_slot();
+        theirs = swl_thread_slot();
         EXPECT_EQ(*theirs, nullptr);
         *theirs = malloc(8); /* a leak checker sees whether it is released */
     });
     other.join();
     EXPECT_NE(mine, theirs);
-    EXPECT_EQ(swl_gpu_thread_slot(), mine);
+    EXPECT_EQ(swl_thread_slot(), mine);
     free(*mine);
     *mine = nullptr;
 }

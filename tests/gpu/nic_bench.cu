@@ -9,6 +9,7 @@
 #include "tests/gpu/nic_bench.cuh"
 
 #include "src/base/error.h"
+#include "src/runtime/runtime.h"
 #include "transport/soft/soft.h"
 
 #include <cstdio>

@@ -27,8 +27,7 @@ bool fails(const char *name)
 {
     const std::string is = name;
 
-    if (!victim || swl_gpu_thread_slot() != victim ||
-        is.compare(0, failing.only.size(), failing.only))
+    if (!victim || swl_thread_slot() != victim || is.compare(0, failing.only.size(), failing.only))
         return false;
     failing.calls++;
     if (failing.at == 0 || failing.calls < failing.at ||
@@ -49,7 +48,7 @@ void FailingCalls::watch()
 {
     calls = 0;
     failed.clear();
-    victim = swl_gpu_thread_slot();
+    victim = swl_thread_slot();
 }
 
 void FailingCalls::stop()

@@ -1,4 +1,4 @@
-/* thread_slot.h: swl_gpu_thread_slot of places that the tests make up: one slot a thread, freed at its end.
+/* thread_slot.h: swl_thread_slot of places that the tests make up: one slot a thread, freed at its end.
  * Defines the function: for the one file of a program that is its place. Layer: tests. */
 #pragma once
 
@@ -14,7 +14,7 @@ static thread_local struct Slot {
     }
 } slot;
 
-extern "C" void **swl_gpu_thread_slot(void)
+extern "C" void **swl_thread_slot(void)
 {
     return &slot.value;
 }

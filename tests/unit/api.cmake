@@ -1,6 +1,7 @@
 # Tests of the base, of the public functions and of their checks, against a fake device and a fake
 # group; of the library file; of headers and includes.
-add_library(fake_place OBJECT "${swl_test_support}/fake_place.cc")
+add_library(fake_place OBJECT "${swl_test_support}/fake_place.cc"
+            "${PROJECT_SOURCE_DIR}/src/runtime/result.c")
 target_link_libraries(fake_place PRIVATE swl_flags swl_place GTest::gtest)
 foreach(test error options api_group api_handle api_data tensor)
     swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base swl_api fake_place LABELS unit)

@@ -1,6 +1,7 @@
 /* error_test.cc: sentences of failures, their place in a call, and log levels. */
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 
 #include <gtest/gtest.h>
 

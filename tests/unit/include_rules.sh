@@ -1,59 +1,62 @@
 #!/bin/bash
-# include_rules.sh: which folder may include which, as in docs/architecture.md. Quoted includes only;
-# a name without a folder is a header that the include path chooses (device.h and the like).
+# include_rules.sh: which folder may include which: docs/architecture.md, layers. Quoted includes of
+# src, kernels, transport, sim, tools, plugin and examples; a name without a folder is a header that the
+# include path chooses (device.h).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-
-# folder of the including file -> pattern of what it may name
-rules='
-include        ^(nccl_ep/ep_enums\.h|nccl_ep\.h)$
-src/base       ^(src/base/|src/runtime/runtime\.h$)
-src            ^(src/|kernels/(device/fault|device/launch|common/(layout|args|block|kernels))\.h$|transport/(nic|oob|rdma|select)\.h$)
-kernels        ^(kernels/|device\.h$|transport/(wqe\.h|qp\.cuh|qp_view\.h|rdma_view\.h|soft/blocks\.cuh)$)
-transport      ^(src/base/|src/runtime/runtime\.h$|device\.h$|kernels/common/layout\.h$|kernels/device/(fault|launch)\.h$|kernels/device/wait\.cuh$|transport/)
-sim            ^(src/runtime/runtime\.h$|src/base/|kernels/|transport/|sim/|device\.h$|simt[a-z_]*\.h$)
-examples       ^$
-plugin         ^(plugin/|nccl_ep|swimlane)
-tools/support  ^(tools/support/|src/runtime/runtime\.h$|src/base/)
-tools          ^(tools/|src/runtime/runtime\.h$|src/base/|transport/(nic|select|site)\.h$|transport/verbs/(verbs|port|pkey)\.h$|transport/mlx5/path\.h$)
-'
-# The one file of each folder that exists for the emulator only.
-emulator_files='transport/soft/engine.cc tools/support/ranks_fibers.c'
-
 failures=0
-while read -r folder allowed; do
-    [ -n "$folder" ] && [ -d "$folder" ] || continue
-    while IFS=: read -r file name; do
-        case $folder in
-        src) [[ $file == src/base/* ]] && continue ;;
-        tools) [[ $file == tools/support/* ]] && continue ;;
-        esac
-        [[ " $emulator_files " == *" $file "* && $name == sim/simt.h ]] && continue
-        if ! [[ $name =~ $allowed ]]; then
-            echo "include_rules: $file must not include \"$name\"" >&2
-            failures=$((failures + 1))
-        fi
-    done < <(grep -rHoE '^ *# *include *"[^"]+"' --include='*.[ch]' --include='*.cc' --include='*.cu' \
-        --include='*.cuh' "$folder" | sed -E 's/: *# *include *"([^"]+)"/:\1/')
-done <<<"$rules"
-
-# Kernels are free of conditionals; only the two device.h differ between GPU and emulator.
-while read -r line; do
-    echo "include_rules: preprocessor conditional in $line" >&2
+complain()
+{
+    echo "include_rules: $*" >&2
     failures=$((failures + 1))
-done < <(grep -nE '^ *# *(if|ifdef|ifndef|elif)\b' kernels/*/*.cu kernels/*/*.cuh transport/*.cuh 2>/dev/null)
+}
+sources() { find "$@" -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh'; }
+
+# The order: an include never points to the right. `sim` stands beside what it implements, runtime.h and
+# device.h, and only files that exist for the emulator know it.
+layer_of()
+{
+    case $1 in
+    src/base/*) layer=1 ;;
+    src/runtime/*) layer=2 ;;
+    kernels/device/* | device.h | sim/*) layer=3 ;;
+    transport/*) layer=4 ;;
+    kernels/*) layer=5 ;;
+    src/*) layer=6 ;;
+    plugin/* | tools/*) layer=7 ;;
+    *) layer=9 ;; # what only programs of users include in quotes
+    esac
+}
+for_emulator=' transport/soft/engine.cc tools/support/ranks_fibers.c '
+
+while IFS=: read -r file name; do
+    layer_of "$file" && from=$layer
+    layer_of "$name"
+    case $file/$name in
+    include/*/nccl_ep/* | include/*/nccl_ep.h) ;;
+    examples/* | include/*) complain "$file must not include \"$name\"" ;;
+    sim/*/sim/* | sim/*/simt*.h) continue ;;
+    */sim/*) [[ $for_emulator == *" $file "* ]] || complain "$file must not include \"$name\"" ;;
+    *) [ "$layer" -le "$from" ] || complain "$file must not include \"$name\"" ;;
+    esac
+done < <(sources include src kernels transport sim tools examples $(ls -d plugin 2>/dev/null) |
+    xargs grep -HoE '^ *# *include *"[^"]+"' | sed -E 's/: *# *include *"([^"]+)"/:\1/')
+
+# Kernels are free of conditionals; only the two device.h differ between GPU and emulator. core.cuh also
+# runs on the host, which declares its functions otherwise.
+while read -r line; do
+    complain "preprocessor conditional in $line"
+done < <(sources kernels transport | grep -E '\.cuh?$' | grep -v soft/core.cuh | xargs grep -nE '^ *# *(if|ifdef|ifndef|elif)\b')
 
 # Shared headers (C and CUDA) include standard headers and each other only.
-for header in kernels/{device/{fault,launch},common/{layout,args,block}}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
+for header in src/runtime/launch.h kernels/device/{hd,fault}.h kernels/common/{faults,layout,args,block}.h \
+    transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
     [ -f "$header" ] || continue
     while read -r name; do
         case $name in
         '<stdint.h>' | '<stddef.h>' | '<assert.h>' | '<stdbool.h>' | '<string.h>') ;;
-        '"kernels/'* | '"transport/'*.h'"') ;;
-        *)
-            echo "include_rules: shared header $header must not include $name" >&2
-            failures=$((failures + 1))
-            ;;
+        '"kernels/'*.h'"' | '"transport/'*.h'"') ;;
+        *) complain "shared header $header must not include $name" ;;
         esac
     done < <(sed -nE 's/^ *# *include *([<"][^>"]+[>"]).*/\1/p' "$header")
 done

@@ -20,7 +20,7 @@ endif()
 # Who needs whom among the files of a folder.
 if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND TARGET swl_bench AND NOT SWL_SANITIZE)
     set(objects "")
-    foreach(part swl_base swl_api swl_core swl_kernels swl_transport swl_sim swl_support swl_bench
+    foreach(part swl_base swl_runtime swl_api swl_core swl_kernels swl_transport swl_sim swl_support swl_bench
                  swimlane-bench swimlane-info)
         string(APPEND objects "$<JOIN:$<TARGET_OBJECTS:${part}>,\n>\n")
     endforeach()

@@ -22,7 +22,7 @@ if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
     swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
              ${PROJECT_SOURCE_DIR}/transport/tcp/interface.c
              ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/site.c
-             LIBS swl_base swl_sim LABELS unit)
+             LIBS swl_runtime LABELS unit)
 endif()
 
 # The thread that serves a proxy, in real time and without a GPU.
@@ -32,6 +32,7 @@ swl_test(proxy_thread_test
          SOURCES proxy_thread_test.cc "${PROJECT_SOURCE_DIR}/tests/hw/host_gpu.cc" ${proxy}/front.c
                  ${proxy}/queue.c ${proxy}/serve_cuda.cc ${soft}/faults.c ${soft}/hosted.c
                  ${soft}/place_cuda.c ${soft}/probe.c ${PROJECT_SOURCE_DIR}/transport/nic.c
+                 ${PROJECT_SOURCE_DIR}/src/runtime/result.c
          LIBS swl_base swl_place LABELS unit)
 set_tests_properties(proxy_thread_test PROPERTIES RUN_SERIAL ON)
 
@@ -43,7 +44,8 @@ add_library(fake_mlx5 OBJECT "${swl_test_support}/fake_mlx5.cc"
             "${swl_test_support}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
             ${mlx5}/usable.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
-            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c)
+            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c
+            ${PROJECT_SOURCE_DIR}/src/runtime/result.c)
 target_link_libraries(fake_mlx5 PRIVATE swl_flags swl_place GTest::gtest)
 foreach(test mlx5_devx mlx5_devx_qp mlx5_failures mlx5_verbs)
     swl_test(${test}_test SOURCES ${test}_test.cc LIBS swl_base fake_mlx5 ${CMAKE_DL_LIBS}

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/wqe.h"
 

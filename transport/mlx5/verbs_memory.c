@@ -4,6 +4,7 @@
 #include "transport/mlx5/verbs.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
 /* front.c: life of a proxy NIC; see front.h. Layer: transport/proxy, behind nic.h. */
 #include "transport/proxy/front.h"
 
+#include "kernels/device/hd.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/soft/executor.h"
 #include "transport/soft/host.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "device.h"
-#include "kernels/common/layout.h"
+#include "kernels/device/hd.h"
 #include "transport/wqe.h"
 
 #define NIC_LANE_BYTES  128u  /* writes up to this size are placed by the lane that fetched them */

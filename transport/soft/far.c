@@ -7,6 +7,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 
 #include <stdlib.h>
 #include <string.h>

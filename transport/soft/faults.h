@@ -4,7 +4,7 @@
  * Layer: transport/soft; pure, no memory. docs/testing.md has the grammar. */
 #pragma once
 
-#include "kernels/common/layout.h"
+#include "kernels/device/hd.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/runtime.h"
 
 #include <string.h>
 

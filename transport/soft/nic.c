@@ -5,11 +5,13 @@
  * reference, so that a peer's executor may still ask a destroyed NIC, which then answers nobody.
  * Executors of the host and the host share memory. Blocks have port and queues in device memory: the
  * host changes a shadow and copies the changed part, and reads state back by copies. */
+#include "kernels/device/hd.h"
 #include "transport/soft/executor.h"
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
+#include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
 #include <string.h>

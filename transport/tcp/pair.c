@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/runtime/result.h"
 
 #include <stdio.h>
 #include <stdlib.h>

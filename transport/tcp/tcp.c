@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
+#include "src/runtime/result.h"
 #include "transport/proxy/front.h"
 #include "transport/soft/executor.h"
 #include "transport/tcp/interface.h"

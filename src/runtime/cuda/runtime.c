@@ -471,7 +471,7 @@ __attribute__((destructor)) static void slot_drop_key(void)
         pthread_key_delete(slot_key);
 }
 
-void **swl_gpu_thread_slot(void)
+void **swl_thread_slot(void)
 {
     pthread_once(&slot_once, slot_make_key);
     if (slot_key_made && !pthread_getspecific(slot_key))

@@ -22,7 +22,7 @@ uint64_t late_ns;
 extern "C" int epoll_create1(int flags)
 {
     static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "epoll_create1"));
-    void **slot = swl_gpu_thread_slot();
+    void **slot = swl_thread_slot();
 
     if (slot && slot == failing_rank) {
         errno = EMFILE;
@@ -56,9 +56,9 @@ std::vector<std::string> meet(const Meeting &m)
         ncclEpGroup_t group = nullptr;
 
         if (rank->rank == m.fails)
-            failing_rank = swl_gpu_thread_slot();
+            failing_rank = swl_thread_slot();
         if (rank->rank == m.late)
-            late_rank = swl_gpu_thread_slot();
+            late_rank = swl_thread_slot();
         expect_comm_works(rank);
         if (ncclEpCreateGroup(&group, rank->comm, &config) != ncclSuccess)
             said[static_cast<size_t>(rank->rank)] = swimlaneLastError();

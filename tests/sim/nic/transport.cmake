@@ -5,13 +5,10 @@ if(SWL_PLACE STREQUAL sim)
                      ../proxy/proxy_test.cc ../tcp/tcp_strangers_test.cc ../tcp/tcp_test.cc
                      ${swl_test_support}/loop_wire.cc ${swl_test_support}/proxies.cc
                      ${swl_test_support}/rails.cc
-                     $<TARGET_OBJECTS:swl_transport> $<TARGET_OBJECTS:swl_base>
-             LIBS swl_sim LABELS sim TIMEOUT 300)
+             LIBS swl_transport LABELS sim TIMEOUT 300)
     # what it notes of all ranks is the test's own: it must not look like something they share
     swl_without_tsan("${swl_test_support}/rails.cc")
     target_link_options(transport_sim_test PRIVATE -Wl,--wrap=swl_soft_ops)
-    swl_test(oob_test SOURCES oob_test.cc $<TARGET_OBJECTS:swl_transport>
-             $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
-    swl_test(select_test SOURCES select_test.cc $<TARGET_OBJECTS:swl_transport>
-             $<TARGET_OBJECTS:swl_base> LIBS swl_sim LABELS sim)
+    swl_test(oob_test SOURCES oob_test.cc LIBS swl_transport LABELS sim)
+    swl_test(select_test SOURCES select_test.cc LIBS swl_transport LABELS sim)
 endif()

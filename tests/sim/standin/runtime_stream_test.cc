@@ -369,22 +369,22 @@ TEST(ThreadSlot, BelongsToTheFiber)
 {
     EXPECT_EQ(run_ranks({3}, SWL_PLACE_FIBERS, 1,
                         [](struct swl_rank *rank) {
-                            void **slot = swl_gpu_thread_slot();
+                            void **slot = swl_thread_slot();
                             EXPECT_EQ(*slot, nullptr);
                             *slot = calloc(1, 16); /* freed with the fiber */
                             *static_cast<int *>(*slot) = rank->rank;
                             swl_gpu_sleep_ns(5000);
-                            EXPECT_EQ(slot, swl_gpu_thread_slot());
-                            EXPECT_EQ(*static_cast<int *>(*swl_gpu_thread_slot()), rank->rank);
+                            EXPECT_EQ(slot, swl_thread_slot());
+                            EXPECT_EQ(*static_cast<int *>(*swl_thread_slot()), rank->rank);
                         }),
               0);
 }
 
 TEST(ThreadSlot, BelongsToTheThread)
 {
-    void **mine = swl_gpu_thread_slot();
+    void **mine = swl_thread_slot();
     std::thread([mine] {
-        void **slot = swl_gpu_thread_slot();
+        void **slot = swl_thread_slot();
         EXPECT_NE(slot, mine);
         EXPECT_EQ(*slot, nullptr);
         *slot = calloc(1, 16);

@@ -1,0 +1,17 @@
+# The layers from the left (docs/architecture.md) need nothing from above: all objects of each, linked with
+# those below it and nothing else. A plugin stands on transport like that.
+set(layers "")
+foreach(layer runtime transport)
+    add_executable(layers_${layer} "${CMAKE_CURRENT_LIST_DIR}/layers_alone.c")
+    list(APPEND layers $<TARGET_OBJECTS:swl_${layer}>)
+    target_sources(layers_${layer} PRIVATE ${layers} $<TARGET_OBJECTS:swl_base>)
+    target_link_libraries(layers_${layer} PRIVATE swl_flags swl_place)
+    if(SWL_PLACE STREQUAL sim)
+        target_link_libraries(layers_${layer} PRIVATE swl_sim)
+    else()
+        target_link_libraries(layers_${layer} PRIVATE CUDA::cudart_static "${SWL_NCCL_LIBRARY}" rt)
+    endif()
+    target_link_options(layers_${layer} PRIVATE -Wl,-z,defs)
+    add_test(NAME layers_${layer} COMMAND layers_${layer})
+    set_tests_properties(layers_${layer} PROPERTIES LABELS unit)
+endforeach()
