@@ -25,20 +25,11 @@ static const struct {
 static void ask(const struct info_options *o, uint32_t bits, struct swl_select_fact *fact_p)
 {
     const struct swl_options *options = o->options;
-    const struct swl_nic_ib ib = {.hca = options->ib_hca,
-                                  .gid_index = options->ib_gid_index,
-                                  .sl = options->ib_sl,
-                                  .tc = options->ib_tc,
-                                  .timeout = options->ib_timeout,
-                                  .retry_cnt = options->ib_retry_cnt,
-                                  .pkey = options->ib_pkey};
+    struct swl_nic_ib ib;
     char gpu[32];
     struct swl_nic_near near = {o->root, NULL, 0, options->nics ? options->nics - 1 : 0};
-    const struct swl_nic_config config = {.timeout_ns = 1000000000,
-                                          .soft_executor = options->soft_executor,
-                                          .ib = &ib,
-                                          .socket_ifname = options->socket_ifname,
-                                          .near = &near};
+    const struct swl_nic_config config = {
+        .timeout_ns = 1000000000, .settings = swl_nic_settings_of(options, &ib), .near = &near};
 
     if (o->gpu)
         near.gpu = o->gpu;

@@ -6,8 +6,8 @@
 #ifndef SWL_NIC_H
 #define SWL_NIC_H
 
-#include "src/base/options.h"
 #include "src/base/util.h"
+#include "transport/drivers.h"
 #include "transport/nic_kinds.h"
 #include "transport/qp_view.h"
 
@@ -20,33 +20,10 @@ extern "C" {
 #endif
 
 struct swl_nic_ops;
-struct soft_port; /* transport/soft/port.h */
-
-/* Who runs a software NIC: SWIMLANE_SOFT_EXECUTOR. */
-enum swl_soft_executor {
-    SWL_SOFT_AUTO,   /* the emulator: engine; GPUs: blocks */
-    SWL_SOFT_BLOCKS, /* blocks appended to every calling kernel */
-    SWL_SOFT_THREAD, /* a thread of this process, queues in pinned host memory */
-    SWL_SOFT_ENGINE, /* a fiber of the emulator */
-};
-
-/* How an add travels on the wire of a proxy, best first: SWIMLANE_PROXY_ADDS. */
-enum swl_adds {
-    SWL_ADDS_ATOMICS,  /* a FETCH_ADD of the device */
-    SWL_ADDS_MESSAGES, /* a SEND, applied by the peer's host */
-};
 
 /* First member of every driver's NIC. */
 struct swl_nic {
     const struct swl_nic_ops *ops;
-};
-
-/* Settings of RDMA hardware as the user gave them: the SWIMLANE_IB_ variables. */
-struct swl_nic_ib {
-    const char *hca;             /* syntax of NCCL_IB_HCA; NULL or "" = any */
-    int32_t gid_index, sl, tc;   /* -1 = not set */
-    uint32_t timeout, retry_cnt; /* 0 = not set */
-    int32_t pkey;                /* place in the port's table; -1 = not set */
 };
 
 /* Text about the variable that gave one of them, which begins with its name. */
@@ -71,14 +48,9 @@ struct swl_nic_config {
     uint64_t first_index; /* index of the first entry; 0 unless a test looks at wrapping */
     uint64_t timeout_ns;  /* bound of every operation that waits */
     uint64_t silence_ns; /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
-    struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK, 0 = no link model */
-    const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
-    uint32_t soft_executor;          /* enum swl_soft_executor */
-    uint32_t gpu_blocks;             /* blocks of every calling kernel that will run the NIC */
-    const struct swl_nic_ib *ib;     /* NULL = nothing set */
-    const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
+    uint32_t gpu_blocks; /* blocks of every calling kernel that will run the NIC */
     const struct swl_nic_near *near; /* NULL = as the devices are listed */
-    uint32_t proxy_adds;             /* enum swl_adds: no better one is used */
+    struct swl_nic_settings settings;
 };
 
 struct swl_nic_caps {
@@ -88,8 +60,8 @@ struct swl_nic_caps {
     uint32_t max_qps;
     uint32_t gpu_blocks; /* blocks the NIC needs in the grid of every calling kernel */
     uint64_t max_region_bytes;
-    uint64_t device_bytes;      /* device memory this NIC holds */
-    struct soft_port *gpu_port; /* what those blocks serve, device memory; NULL without them */
+    uint64_t device_bytes; /* device memory this NIC holds */
+    void *served;          /* by those blocks, device memory; NULL without them */
 };
 
 struct swl_nic_region {

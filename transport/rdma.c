@@ -12,7 +12,6 @@
 #include "src/runtime/runtime.h"
 #include "transport/nic.h"
 #include "transport/select.h"
-#include "transport/soft/soft.h"
 #include "transport/wqe.h"
 
 #include <stdio.h>
@@ -21,7 +20,7 @@
 
 #define RDMA_DEPTH 256u /* built-in entries of a send queue */
 
-#define RDMA_NICS_MAX (5 * SWL_RDMA_NICS_MAX) /* so many of each driver */
+#define RDMA_NICS_MAX (SWL_DRIVERS * SWL_RDMA_NICS_MAX) /* so many of each driver */
 
 /* One NIC with what is registered on it. */
 struct rdma_nic {
@@ -67,9 +66,15 @@ uint64_t swl_rdma_table_bytes(uint32_t nlinks)
     return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks, bool apart)
+uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart)
 {
-    return driver == SWL_TRANSPORT_SOFT ? swl_soft_blocks(soft_executor, soft_blocks, apart) : 0;
+    uint32_t n, blocks = 0;
+    const struct swl_nic_driver *drivers = swl_drivers(&n);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (drivers[i].blocks)
+            blocks += drivers[i].blocks(settings, apart);
+    return blocks;
 }
 
 static ncclResult_t check(const struct swl_rdma_config *c)
@@ -116,14 +121,15 @@ static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
     const uint32_t nics = c->nics ? c->nics : 1;
 
     for (uint32_t i = 0; i < r->nlinks; i++) {
-        const uint32_t driver = r->links[i].driver ? r->links[i].driver : c->driver;
-        /* blocks of kernels run one software NIC */
-        const uint32_t each = driver == SWL_TRANSPORT_SOFT && c->gpu_blocks ? 1 : nics;
+        const uint32_t bit = r->links[i].driver ? r->links[i].driver : c->driver;
+        const struct swl_nic_driver *driver = swl_driver_of(bit);
+        uint32_t each;
 
-        if (swl_driver_of(driver) == NULL)
-            return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank,
-                            driver);
-        r->ends[i].nic = nics_of(r, driver, each) + (uint32_t)(r->links[i].key & UINT32_MAX) % each;
+        if (driver == NULL)
+            return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank, bit);
+        /* blocks of kernels run one NIC */
+        each = driver->blocks && c->gpu_blocks ? 1 : nics;
+        r->ends[i].nic = nics_of(r, bit, each) + (uint32_t)(r->links[i].key & UINT32_MAX) % each;
         r->nics[r->ends[i].nic].nqps++;
     }
     return ncclSuccess;
@@ -141,12 +147,7 @@ static ncclResult_t open_nic(struct rdma_nic *n, const struct swl_rdma_config *c
         .first_index = c->first_index,
         .timeout_ns = c->timeout_ns,
         .silence_ns = c->silence_ns,
-        .ib = c->ib,
-        .proxy_adds = c->proxy_adds,
-        .socket_ifname = c->socket_ifname,
-        .soft_link = c->soft_link,
-        .soft_faults = c->soft_faults,
-        .soft_executor = c->soft_executor,
+        .settings = c->settings,
         .gpu_blocks = c->gpu_blocks,
         .near = &near,
     };
@@ -202,9 +203,9 @@ static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config
     SWL_TRY(open_nic(n, c));
     n->nic->ops->caps(n->nic, &caps);
     add_name(r, n, &caps);
-    if (caps.gpu_port) {
+    if (caps.served) {
         r->view.nic_blocks = caps.gpu_blocks;
-        r->view.nic = caps.gpu_port;
+        r->view.nic = caps.served;
     }
     return register_memory(n, c);
 }

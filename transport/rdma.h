@@ -5,7 +5,7 @@
 #ifndef SWL_RDMA_H
 #define SWL_RDMA_H
 
-#include "src/base/options.h"
+#include "transport/drivers.h"
 #include "transport/rdma_view.h"
 #include <nccl.h>
 #include <stdbool.h>
@@ -16,7 +16,6 @@
 extern "C" {
 #endif
 
-struct swl_nic_ib;      /* transport/nic.h */
 struct swl_nic_address; /* transport/nic.h */
 struct swl_nic_qp_status;
 
@@ -41,17 +40,12 @@ struct swl_rdma_config {
     uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
     uint64_t *alarm; /* word in host memory that peers may write, registered strict; NULL = none */
     void *tables; /* device memory of swl_rdma_table_bytes(nlinks), the caller's; until destroy */
-    uint64_t timeout_ns;             /* of every operation of the host that waits */
-    uint64_t silence_ns;             /* as in nic.h */
-    uint32_t driver;                 /* enum swl_transport_bit of links that name none */
-    const struct swl_nic_ib *ib;     /* SWIMLANE_IB_…; NULL = nothing set */
-    uint32_t proxy_adds;             /* enum swl_adds */
-    const char *socket_ifname;       /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
-    struct swl_link_model soft_link; /* SWIMLANE_SOFT_LINK; 0 = none */
-    const char *soft_faults;         /* SWIMLANE_SOFT_FAULTS; NULL or "" = none */
-    uint32_t soft_executor;          /* SWIMLANE_SOFT_EXECUTOR, enum swl_soft_executor */
-    uint32_t gpu_blocks;             /* of every kernel, by swl_rdma_blocks on this rank */
-    uint64_t first_index;            /* test: first index of every queue, 0 otherwise */
+    uint64_t timeout_ns; /* of every operation of the host that waits */
+    uint64_t silence_ns; /* as in nic.h */
+    uint32_t driver;     /* enum swl_transport_bit of links that name none */
+    struct swl_nic_settings settings;
+    uint32_t gpu_blocks;  /* of every kernel, by swl_rdma_blocks on this rank */
+    uint64_t first_index; /* test: first index of every queue, 0 otherwise */
     /* collective exchange among all ranks, provided by the group's bootstrap */
     ncclResult_t (*allgather)(void *context, const void *mine, void *all, size_t bytes_each);
     void *context;
@@ -61,9 +55,9 @@ struct swl_rdma;
 
 /* Bytes of device memory for the tables that kernels read. */
 uint64_t swl_rdma_table_bytes(uint32_t nlinks);
-/* Blocks that every kernel of a group of several nodes needs for a NIC of this driver, by the options
- * of these names; 0: the NIC needs none. apart: the ranks are in several processes. */
-uint32_t swl_rdma_blocks(uint32_t driver, uint32_t soft_executor, uint32_t soft_blocks, bool apart);
+/* Blocks that every kernel of a group of several nodes needs for a NIC of the driver that runs on blocks,
+ * if the group uses it; 0: none. apart: the ranks are in several processes. */
+uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart);
 /* Collective over all nranks, also for ranks with nlinks == 0. Blocks the host, bounded. Also after a failure
  * *rdma_p, unless it is NULL then, is to be destroyed: not here, as that may wait for an exchange that hangs. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);

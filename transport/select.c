@@ -22,7 +22,7 @@
 
 static bool soft_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
-    const char *missing = swl_soft_executor_missing(swl_soft_executor(config->soft_executor));
+    const char *missing = swl_soft_executor_missing(swl_soft_executor(config->settings.executor));
 
     if (missing)
         snprintf(why, why_bytes, "%s", missing);
@@ -33,20 +33,17 @@ static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t wh
 {
     struct tcp_place place;
     struct tcp_why reason = {.error = 0};
-    const bool ok = swl_tcp_choose(config->socket_ifname, &place, &reason);
+    const bool ok = swl_tcp_choose(config->settings.socket_ifname, &place, &reason);
 
     if (!ok)
         snprintf(why, why_bytes, "%s", reason.text);
     return ok;
 }
 
-/* Best first; the last two: by_gpu, one_host. */
 static const struct swl_nic_driver drivers[] = {
-    {SWL_TRANSPORT_DEVX, true, false, "devx", swl_devx_ops, swl_devx_usable},
-    {SWL_TRANSPORT_VERBS, true, false, "verbs", swl_mlv_ops, swl_mlv_usable},
-    {SWL_TRANSPORT_PROXY, false, false, "proxy", swl_proxy_verbs_ops, swl_proxy_verbs_usable},
-    {SWL_TRANSPORT_SOFT, false, true, "soft", swl_soft_ops, soft_usable},
-    {SWL_TRANSPORT_TCP, false, false, "tcp", swl_tcp_ops, tcp_usable},
+#define DRIVER(NAME, word, by_gpu, one_host, can_fail, ops, usable, blocks)                        \
+    {SWL_TRANSPORT_##NAME, by_gpu, one_host, can_fail, word, ops, usable, blocks},
+#include "transport/drivers.def"
 };
 
 const struct swl_nic_driver *swl_drivers(uint32_t *n_p)
@@ -63,6 +60,41 @@ const struct swl_nic_driver *swl_driver_of(uint32_t bit)
     return NULL;
 }
 
+void swl_transports_text(uint32_t mask, char *text, size_t bytes)
+{
+    size_t at = (size_t)snprintf(text, bytes, "%s", mask & SWL_TRANSPORT_PEER ? "peer" : "");
+
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers) && at < bytes; i++)
+        if (mask & drivers[i].bit)
+            at += (size_t)snprintf(text + at, bytes - at, "%s%s", at ? "," : "", drivers[i].name);
+    if (mask == 0)
+        snprintf(text, bytes, "auto");
+}
+
+struct swl_nic_settings swl_nic_settings_of(const struct swl_options *o, struct swl_nic_ib *ib_p)
+{
+    const struct swl_nic_settings settings = {
+        .ib = ib_p,
+        .socket_ifname = o->socket_ifname,
+        .link = o->soft_link,
+        .faults = o->soft_faults,
+        .executor = o->soft_executor,
+        .soft_blocks = o->soft_blocks,
+        .adds = o->proxy_adds,
+    };
+
+    *ib_p = (struct swl_nic_ib){
+        .hca = o->ib_hca,
+        .gid_index = o->ib_gid_index,
+        .sl = o->ib_sl,
+        .tc = o->ib_tc,
+        .timeout = o->ib_timeout,
+        .retry_cnt = o->ib_retry_cnt,
+        .pkey = o->ib_pkey,
+    };
+    return settings;
+}
+
 /* ---- a rank of itself ---- */
 
 static bool emulated(void)
@@ -75,8 +107,8 @@ static uint64_t soft_host(const struct swl_nic_config *config)
 {
     struct swl_gpu_info info = {0};
 
-    if (config->soft_executor == SWL_SOFT_AUTO ||
-        swl_soft_executor(config->soft_executor) == SWL_SOFT_BLOCKS)
+    if (config->settings.executor == SWL_SOFT_AUTO ||
+        swl_soft_executor(config->settings.executor) == SWL_SOFT_BLOCKS)
         return swl_site_host(config->near ? config->near->root : NULL);
     return swl_gpu_info(config->device, &info) == cudaSuccess ? info.process : 0;
 }
@@ -138,7 +170,7 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
             add_why(fact_p, &last, d->name, why);
     }
     if (fact_p->usable & SWL_TRANSPORT_TCP)
-        (void)swl_tcp_choose(config->socket_ifname, &fact_p->tcp, &reason);
+        (void)swl_tcp_choose(config->settings.socket_ifname, &fact_p->tcp, &reason);
 }
 
 /* ---- the choice ---- */
@@ -286,16 +318,21 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
 
 ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network)
 {
-    const uint32_t able = SWL_TRANSPORT_SOFT | SWL_TRANSPORT_PROXY | SWL_TRANSPORT_TCP;
     struct soft_faults faults;
+    uint32_t able = 0;
+    char names[64];
     size_t at = 0;
 
+    for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
+        able |= drivers[i].can_fail ? drivers[i].bit : 0;
+    swl_transports_text(able, names, sizeof(names));
     if (text == NULL || text[0] == '\0' || !swl_soft_faults_parse(&faults, text, rank, &at))
         return ncclSuccess; /* a NIC says what is malformed */
     if (network && !(network & able))
         return swl_fail(ncclInvalidUsage,
                         "SWIMLANE_SOFT_FAULTS is set, and the network of the group cannot fail on "
-                        "purpose; soft, proxy and tcp can (SWIMLANE_TRANSPORT)");
+                        "purpose; %s can (SWIMLANE_TRANSPORT)",
+                        names);
     if (rank == 0 && network == 0)
         swl_log(SWL_LEVEL_WARN,
                 "group: one node has no network: SWIMLANE_SOFT_FAULTS does nothing");

@@ -16,15 +16,18 @@
 extern "C" {
 #endif
 
-/* One NIC driver: a row of the table in select.c, best first. */
+/* One NIC driver: a row of drivers.def. */
 struct swl_nic_driver {
     uint32_t bit;  /* enum swl_transport_bit */
     bool by_gpu;   /* the GPU drives hardware: not in the emulator */
     bool one_host; /* reaches ranks of one host only (swl_select_fact.host) */
+    bool can_fail; /* on purpose: SWIMLANE_SOFT_FAULTS */
     const char *name;
     const struct swl_nic_ops *(*ops)(void);
     /* Would create work here? Cheap, leaves nothing open. false: `why` is half a sentence. */
     bool (*usable)(const struct swl_nic_config *config, char *why, size_t why_bytes);
+    /* Blocks that every kernel of a group needs for it; NULL: it needs none. Such a driver is of all ranks. */
+    uint32_t (*blocks)(const struct swl_nic_settings *settings, bool apart);
 };
 
 const struct swl_nic_driver *swl_drivers(uint32_t *n_p);

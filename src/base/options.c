@@ -26,7 +26,7 @@ const struct swl_option_row *swl_option_rows(size_t *nrows_p)
     return rows;
 }
 
-/* ---- one parser per type: false for a malformed value, then nothing is stored ---- */
+/* ---- one parser per type: false for a malformed value, then nothing is stored (but words) ---- */
 
 bool swl_option_unset(const struct swl_option_row *row, const char *text)
 {
@@ -57,43 +57,55 @@ static bool parse_number(const struct swl_option_row *row, const char *text, voi
     return true;
 }
 
-static const char *const transport_names[] = {"peer", "devx", "verbs", "proxy", "soft", "tcp"};
-
-void swl_transports_text(uint32_t mask, char *text, size_t bytes)
+/* The place of text[0 … length) among the words of the row, in any case; UINT32_MAX: it is none. */
+static uint32_t place_of(const struct swl_option_row *row, const char *text, size_t length)
 {
-    size_t at = 0;
+    const char *word = row->unit;
 
-    snprintf(text, bytes, "%s", mask ? "" : "auto");
-    for (size_t i = 0; i < SWL_COUNT_OF(transport_names) && at < bytes; i++)
-        if (mask & 1u << i)
-            at +=
-                (size_t)snprintf(text + at, bytes - at, "%s%s", at ? "," : "", transport_names[i]);
+    for (uint32_t i = 0;; i++) {
+        const size_t bytes = strcspn(word, ",");
+
+        if (bytes == length && strncasecmp(word, text, length) == 0)
+            return i;
+        if (word[bytes] == '\0')
+            return UINT32_MAX;
+        word += bytes + 1;
+    }
 }
 
-static bool parse_transports(const char *text, uint32_t *mask_p)
+static bool parse_word(const struct swl_option_row *row, const char *text, uint32_t *place_p)
 {
-    const char *const *names = transport_names;
-    uint32_t mask = 0;
+    const uint32_t place = place_of(row, text, strlen(text));
 
-    if (strcasecmp(text, "auto") == 0) {
-        *mask_p = 0;
-        return true;
-    }
-    for (;;) {
-        size_t bytes = strcspn(text, ","), i = 0;
-
-        while (i < SWL_COUNT_OF(transport_names) &&
-               (strlen(names[i]) != bytes || strncasecmp(names[i], text, bytes) != 0))
-            i++;
-        if (i == SWL_COUNT_OF(transport_names))
-            return false;
-        mask |= 1u << i;
-        if (text[bytes] == '\0')
-            break;
-        text += bytes + 1;
-    }
-    *mask_p = mask;
+    if (place == UINT32_MAX)
+        return false;
+    *place_p = place;
     return true;
+}
+
+/* Of a list with unknown words the others are stored; false then, and *unknown_p is the first unknown one. */
+static bool parse_words(const struct swl_option_row *row, const char *text, uint32_t *bits_p,
+                        const char **unknown_p)
+{
+    uint32_t bits = 0;
+
+    *unknown_p = NULL;
+    if (place_of(row, text, strlen(text)) == 0)
+        return true; /* the first word alone: 0, which is there */
+    for (;; text++) {
+        const size_t bytes = strcspn(text, ",");
+        const uint32_t place = place_of(row, text, bytes);
+
+        if (place != 0 && place != UINT32_MAX)
+            bits |= 1u << (place - 1);
+        else if (*unknown_p == NULL)
+            *unknown_p = text;
+        text += bytes;
+        if (*text == '\0')
+            break;
+    }
+    *bits_p = bits;
+    return *unknown_p == NULL;
 }
 
 static bool parse_link(const char *text, struct swl_link_model *link_p)
@@ -142,41 +154,6 @@ static bool parse_rings(const char *text, struct swl_ring_sizes *sizes_p)
     return true;
 }
 
-static bool parse_wire(const char *text, bool *fp32_p)
-{
-    bool fp32 = strcasecmp(text, "fp32") == 0;
-
-    if (!fp32 && strcasecmp(text, "payload") != 0)
-        return false;
-    *fp32_p = fp32;
-    return true;
-}
-
-/* The place of a name among the n names. */
-static bool parse_name(const char *text, const char *const *names, uint32_t n, uint32_t *at)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcasecmp(text, names[i]) == 0) {
-            *at = i;
-            return true;
-        }
-    return false;
-}
-
-static bool parse_executor(const char *text, uint32_t *executor_p)
-{
-    static const char *const names[] = {"auto", "blocks", "thread", "engine"};
-
-    return parse_name(text, names, SWL_COUNT_OF(names), executor_p);
-}
-
-static bool parse_adds(const char *text, uint32_t *adds_p)
-{
-    static const char *const names[] = {"atomics", "messages"};
-
-    return parse_name(text, names, SWL_COUNT_OF(names), adds_p);
-}
-
 static bool parse_text(const char *text, char *at)
 {
     size_t bytes = strlen(text) + 1;
@@ -189,6 +166,8 @@ static bool parse_text(const char *text, char *at)
 
 static bool parse(const struct swl_option_row *row, const char *text, void *at)
 {
+    const char *unknown;
+
     switch (row->kind) {
     case SWL_OPTION_flag:
         return swl_parse_flag(text, at);
@@ -196,18 +175,14 @@ static bool parse(const struct swl_option_row *row, const char *text, void *at)
     case SWL_OPTION_u64:
     case SWL_OPTION_i32:
         return parse_number(row, text, at);
-    case SWL_OPTION_transports:
-        return parse_transports(text, at);
     case SWL_OPTION_link:
         return parse_link(text, at);
     case SWL_OPTION_rings:
         return parse_rings(text, at);
-    case SWL_OPTION_wire:
-        return parse_wire(text, at);
-    case SWL_OPTION_executor:
-        return parse_executor(text, at);
-    case SWL_OPTION_adds:
-        return parse_adds(text, at);
+    case SWL_OPTION_word:
+        return parse_word(row, text, at);
+    case SWL_OPTION_words:
+        return parse_words(row, text, at, &unknown);
     case SWL_OPTION_text:
         return parse_text(text, at);
     case SWL_OPTION_note:
@@ -221,18 +196,11 @@ static bool parse(const struct swl_option_row *row, const char *text, void *at)
 static void set_default(const struct swl_option_row *row, void *at)
 {
     static const size_t bytes[] = {
-        [SWL_OPTION_flag] = sizeof(swl_opt_flag),
-        [SWL_OPTION_u32] = sizeof(swl_opt_u32),
-        [SWL_OPTION_u64] = sizeof(swl_opt_u64),
-        [SWL_OPTION_i32] = sizeof(swl_opt_i32),
-        [SWL_OPTION_transports] = sizeof(swl_opt_transports),
-        [SWL_OPTION_link] = sizeof(swl_opt_link),
-        [SWL_OPTION_rings] = sizeof(swl_opt_rings),
-        [SWL_OPTION_wire] = sizeof(swl_opt_wire),
-        [SWL_OPTION_executor] = sizeof(swl_opt_executor),
-        [SWL_OPTION_adds] = sizeof(swl_opt_adds),
-        [SWL_OPTION_text] = sizeof(swl_opt_text),
-        [SWL_OPTION_note] = 0,
+        [SWL_OPTION_flag] = sizeof(swl_opt_flag), [SWL_OPTION_u32] = sizeof(swl_opt_u32),
+        [SWL_OPTION_u64] = sizeof(swl_opt_u64),   [SWL_OPTION_i32] = sizeof(swl_opt_i32),
+        [SWL_OPTION_link] = sizeof(swl_opt_link), [SWL_OPTION_rings] = sizeof(swl_opt_rings),
+        [SWL_OPTION_word] = sizeof(swl_opt_word), [SWL_OPTION_words] = sizeof(swl_opt_words),
+        [SWL_OPTION_text] = sizeof(swl_opt_text), [SWL_OPTION_note] = 0,
     };
 
     memset(at, 0, bytes[row->kind]);
@@ -248,6 +216,34 @@ bool swl_option_valid(const struct swl_option_row *row, const char *text)
     return parse(row, text, (char *)&scratch + row->offset);
 }
 
+/* The words of a row as a sentence names them. */
+static void say_words(const struct swl_option_row *row, char text[128])
+{
+    size_t at = 0;
+
+    for (const char *word = row->unit; *word && at + 2 < 128; word++) {
+        text[at++] = *word;
+        if (*word == ',')
+            text[at++] = ' ';
+    }
+    text[at] = '\0';
+}
+
+static void warn_of_word(const struct swl_option_row *row, const char *name, const char *text)
+{
+    const char *unknown = text;
+    char words[128];
+    uint32_t bits;
+    int length;
+
+    say_words(row, words);
+    if (row->kind == SWL_OPTION_words)
+        (void)parse_words(row, text, &bits, &unknown);
+    length = (int)strcspn(unknown, ",");
+    swl_log(SWL_LEVEL_WARN, "%s '%.*s' is none of %s; %s", name, length < 80 ? length : 80, unknown,
+            words, strlen(text) == (size_t)length ? "ignored" : "the rest counts");
+}
+
 static void warn(const struct swl_option_row *row, const char *name, const char *text)
 {
     if (row->kind == SWL_OPTION_u32 || row->kind == SWL_OPTION_u64 || row->kind == SWL_OPTION_i32)
@@ -256,6 +252,8 @@ static void warn(const struct swl_option_row *row, const char *name, const char 
     else if (row->kind == SWL_OPTION_flag)
         swl_log(SWL_LEVEL_WARN, "%s '%.80s' is not one of 1, on, true, 0, off, false; ignored",
                 name, text);
+    else if (row->kind == SWL_OPTION_word || row->kind == SWL_OPTION_words)
+        warn_of_word(row, name, text);
     else if (row->kind == SWL_OPTION_text)
         swl_log(SWL_LEVEL_WARN, "%s is longer than %zu characters; ignored", name,
                 sizeof(swl_opt_text) - 1);

@@ -15,16 +15,6 @@
 extern "C" {
 #endif
 
-/* Bits of SWIMLANE_TRANSPORT; 0 = auto. */
-enum swl_transport_bit {
-    SWL_TRANSPORT_PEER = 1,
-    SWL_TRANSPORT_DEVX = 2,
-    SWL_TRANSPORT_VERBS = 4,
-    SWL_TRANSPORT_PROXY = 8,
-    SWL_TRANSPORT_SOFT = 16,
-    SWL_TRANSPORT_TCP = 32
-};
-
 /* Link model of a software NIC; both 0 = none. */
 struct swl_link_model {
     double gbps, us;
@@ -42,13 +32,11 @@ typedef bool swl_opt_flag;
 typedef uint32_t swl_opt_u32;
 typedef uint64_t swl_opt_u64;
 typedef int32_t swl_opt_i32;
-typedef uint32_t swl_opt_transports;
 typedef struct swl_link_model swl_opt_link;
 typedef struct swl_ring_sizes swl_opt_rings;
-typedef bool swl_opt_wire;         /* true: fp32 */
-typedef uint32_t swl_opt_executor; /* enum swl_soft_executor of transport/nic.h, in this order */
-typedef uint32_t swl_opt_adds;     /* enum swl_adds of transport/nic.h, in this order */
-typedef char swl_opt_text[256];    /* "" = not set */
+typedef uint32_t swl_opt_word;  /* its place among the words of the row's unit, from 0 */
+typedef uint32_t swl_opt_words; /* bits, in that order behind the first word, which stands for 0 */
+typedef char swl_opt_text[256]; /* "" = not set */
 
 struct swl_options {
 #define OPT(field, name, fallback, type, def, min, max, unit, help) swl_opt_##type field;
@@ -60,12 +48,10 @@ enum swl_option_kind {
     SWL_OPTION_u32,
     SWL_OPTION_u64,
     SWL_OPTION_i32,
-    SWL_OPTION_transports,
     SWL_OPTION_link,
     SWL_OPTION_rings,
-    SWL_OPTION_wire,
-    SWL_OPTION_executor,
-    SWL_OPTION_adds,
+    SWL_OPTION_word,
+    SWL_OPTION_words,
     SWL_OPTION_text,
     SWL_OPTION_note
 };
@@ -76,7 +62,7 @@ struct swl_option_row {
     size_t offset; /* in struct swl_options */
     int64_t def;
     uint64_t min, max;
-    const char *unit, *help;
+    const char *unit, *help; /* unit: of words, the words with commas between them */
 };
 
 /* All rows in the order of the table. */
@@ -85,9 +71,6 @@ const struct swl_option_row *swl_option_rows(size_t *nrows_p);
 /* Every variable, or the one called `name`, from the environment; the rest of *options is kept. */
 void swl_options_read(struct swl_options *options);
 void swl_option_read(struct swl_options *options, const char *name);
-
-/* Names of the bits, separated by commas; "auto" for 0. 64 bytes hold any. */
-void swl_transports_text(uint32_t mask, char *text, size_t bytes);
 
 /* The variable whose value a row has: the own one, or NCCL's where only that is set. */
 const char *swl_option_variable(const char *name);

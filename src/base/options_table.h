@@ -5,7 +5,8 @@
  * OPT(field, name, fallback, type, default, min, max, unit, help): a member of struct swl_options.
  *   `fallback` is NCCL's variable, asked when ours is unset, or NULL. The default 0 of a number
  *   means "not set": the configuration field is asked, then the built-in value, which stands where
- *   the group resolves its options. Where 0 is a value the default is -1.
+ *   the group resolves its options. Where 0 is a value the default is -1. `unit` of a word or of words
+ *   lists those that are possible, the default first.
  * NOTE(name, help): read elsewhere or accepted without effect; listed and documented only. */
 #ifndef OPT
 #    define OPT(field, name, fallback, type, def, min, max, unit, help)
@@ -34,7 +35,7 @@ NOTE("NCCL_EP_COMBINE_NUM_STAGES_G2S", "Accepted and ignored.")
 NOTE("NCCL_EP_COMBINE_NUM_STAGES_S2G", "Accepted and ignored.")
 NOTE("NCCL_EP_COMBINE_NUM_PIPELINES", "Accepted and ignored.")
 OPT(node, "SWIMLANE_NODE", NULL, i32, -1, 0, 2147483647, "", "Node of this rank; on all ranks or on none. Unset: NCCL's load/store team.")
-OPT(transports, "SWIMLANE_TRANSPORT", NULL, transports, 0, 0, 0, "", "auto, or a comma list of peer, devx, verbs, proxy, soft, tcp: what a pair of ranks may use. Equal on all ranks. Between nodes each pair uses the best that works for both, in this order; soft is used by all pairs or none (auto: emulated, soft). Without peer every rank is a node of its own; peer alone switches the network off.")
+OPT(transports, "SWIMLANE_TRANSPORT", NULL, words, 0, 0, 0, "auto,peer,devx,verbs,proxy,soft,tcp", "auto, or a comma list of the others: what a pair of ranks may use. Equal on all ranks. Between nodes each pair uses the best that works for both, in this order; soft is used by all pairs or none (auto: emulated, soft). Without peer every rank is a node of its own; peer alone switches the network off.")
 OPT(socket_ifname, "SWIMLANE_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", text, 0, 0, 0, "", "Which network interface the connections between hosts use, in the syntax of NCCL_SOCKET_IFNAME; of those the best (below).")
 OPT(ib_hca, "SWIMLANE_IB_HCA", "NCCL_IB_HCA", text, 0, 0, 0, "", "Which NICs, in the syntax of NCCL_IB_HCA. This and the next six: for devx, verbs and proxy.")
 OPT(ib_gid_index, "SWIMLANE_IB_GID_INDEX", "NCCL_IB_GID_INDEX", i32, -1, 0, 255, "", "Index of the port's address; unset: a routable RoCE v2 address, IPv4 first.")
@@ -46,13 +47,13 @@ OPT(ib_pkey, "SWIMLANE_IB_PKEY", "NCCL_IB_PKEY", i32, -1, 0, 32767, "", "Place o
 OPT(nics, "SWIMLANE_NICS", NULL, u32, 0, 1, 8, "", "NICs of a rank (1), the nearest to its GPU; its queue pairs take them in turn. The software NIC on blocks of kernels stays one.")
 OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer; then num_qp_per_rank, then NCCL_IB_QPS_PER_CONNECTION.")
 OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")
-OPT(proxy_adds, "SWIMLANE_PROXY_ADDS", NULL, adds, 0, 0, 0, "", "Way of an add of proxy: atomics of the device (default) or messages, which the host of the receiver applies. Messages are used where either NIC has no atomics or is set to them.")
+OPT(proxy_adds, "SWIMLANE_PROXY_ADDS", NULL, word, 0, 0, 0, "atomics,messages", "Way of an add of proxy: atomics of the device (default) or messages, which the host of the receiver applies. Messages are used where either NIC has no atomics or is set to them.")
 OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "Accepted; for the net plugin, which is missing in this version.")
 OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each software NIC or proxy, e.g. 400:3. Unset: no link model.")
 OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of software NICs and of the proxies for verbs and TCP, grammar in docs/testing.md.")
-OPT(soft_executor, "SWIMLANE_SOFT_EXECUTOR", NULL, executor, 0, 0, 0, "", "Who runs the software NIC: auto, blocks (of the calling kernels), thread (of the process) or engine (emulator). auto: engine in the emulator when all ranks are in one process, else blocks.")
+OPT(soft_executor, "SWIMLANE_SOFT_EXECUTOR", NULL, word, 0, 0, 0, "auto,blocks,thread,engine", "Who runs the software NIC: auto, blocks (of the calling kernels), thread (of the process) or engine (emulator). auto: engine in the emulator when all ranks are in one process, else blocks.")
 OPT(soft_blocks, "SWIMLANE_SOFT_BLOCKS", NULL, u32, 0, 1, 64, "SMs", "Blocks that run the software NIC, added to every kernel of a group of several nodes; 4, in the emulator 1.")
-OPT(combine_fp32, "SWIMLANE_COMBINE_WIRE", NULL, wire, 0, 0, 0, "", "payload (default) or fp32: type of partial sums between nodes. Equal on all ranks.")
+OPT(combine_fp32, "SWIMLANE_COMBINE_WIRE", NULL, word, 0, 0, 0, "payload,fp32", "Type of partial sums between nodes. Equal on all ranks.")
 OPT(trace, "SWIMLANE_TRACE", NULL, text, 0, 0, 0, "", "Accepted; for a timeline of the warp roles, which is missing in this version.")
 OPT(start_position, "SWIMLANE_START_POSITION", NULL, u64, 0, 0, 18446744073709551615ull, "", "Tests only: first ring position and epoch of a group. Equal on all ranks.")
 OPT(ring_sizes, "SWIMLANE_RING_SIZES", NULL, rings, 0, 0, 0, "slots:chunk:landing:link", "Tests only: sizes of all rings, powers of two, e.g. 2:1:1:2. Slots of rings between nodes (2 to 64), of these sent together (at most half), landing slots of a peer (1 to 16), slots of rings inside a node (2 to 64). Equal on all ranks.")

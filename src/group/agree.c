@@ -81,6 +81,8 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
 {
     struct swl_rank_facts *facts = &hello->facts;
     const struct swl_options *o = &g->options;
+    struct swl_nic_settings settings;
+    struct swl_nic_ib ib;
     struct swl_gpu_info gpu;
     uint32_t cap;
 
@@ -101,10 +103,9 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     facts->channel_hint = c->nchannels;
     facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
     facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
-    facts->nic_blocks =
-        swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks, false);
-    facts->nic_blocks_apart =
-        swl_rdma_blocks(SWL_TRANSPORT_SOFT, o->soft_executor, o->soft_blocks, true);
+    settings = swl_nic_settings_of(o, &ib);
+    facts->nic_blocks = swl_rdma_blocks(&settings, false);
+    facts->nic_blocks_apart = swl_rdma_blocks(&settings, true);
     return read_block_threads(&facts->block_threads);
 }
 

@@ -131,7 +131,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     const uint32_t nlinks = swl_group_nlinks(g);
     struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
     void *tables = NULL;
-    const struct swl_nic_ib ib = swl_group_ib(&g->options);
+    struct swl_nic_ib ib;
     struct swl_rdma_config config = {
         .rank = s->rank,
         .nranks = s->nranks,
@@ -146,12 +146,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
         .timeout_ns = g->setup_ns,
         .silence_ns = g->timeout_ns,
         .driver = g->network,
-        .ib = &ib,
-        .proxy_adds = g->options.proxy_adds,
-        .socket_ifname = g->options.socket_ifname,
-        .soft_link = g->options.soft_link,
-        .soft_faults = g->options.soft_faults,
-        .soft_executor = g->options.soft_executor,
+        .settings = swl_nic_settings_of(&g->options, &ib),
         .gpu_blocks = g->plan.nic_blocks,
         .first_index = s->start_low,
         .allgather = swl_bootstrap_allgather,

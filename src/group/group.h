@@ -24,7 +24,6 @@
 extern "C" {
 #endif
 
-struct swl_nic_ib;      /* transport/nic.h */
 struct swl_select_fact; /* transport/select.h */
 struct swl_rdma;
 struct swl_rdma_link; /* transport/rdma.h */
@@ -122,8 +121,6 @@ ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
                                    const struct swl_rank_facts *facts,
                                    const struct swl_select_fact *networks);
 
-/* The SWIMLANE_IB_ variables; points into the options (src/group/network.c). */
-struct swl_nic_ib swl_group_ib(const struct swl_options *options);
 /* Which NIC drivers work on this rank; local. */
 void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_fact *fact_p);
 /* group->network from the facts of all ranks; the same outcome everywhere. */

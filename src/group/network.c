@@ -17,24 +17,9 @@
 
 #define BY_VERBS (SWL_TRANSPORT_DEVX | SWL_TRANSPORT_VERBS | SWL_TRANSPORT_PROXY)
 
-struct swl_nic_ib swl_group_ib(const struct swl_options *o)
-{
-    const struct swl_nic_ib ib = {
-        .hca = o->ib_hca,
-        .gid_index = o->ib_gid_index,
-        .sl = o->ib_sl,
-        .tc = o->ib_tc,
-        .timeout = o->ib_timeout,
-        .retry_cnt = o->ib_retry_cnt,
-        .pkey = o->ib_pkey,
-    };
-
-    return ib;
-}
-
 void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact *fact_p)
 {
-    const struct swl_nic_ib ib = swl_group_ib(&g->options);
+    struct swl_nic_ib ib;
     char gpu[32] = "";
     const uint32_t nics = g->options.nics ? g->options.nics : 1;
     /* the last one that the rank will open */
@@ -43,9 +28,7 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
         .rank = g->info.rank,
         .device = g->info.device,
         .timeout_ns = g->setup_ns,
-        .soft_executor = g->options.soft_executor,
-        .ib = &ib,
-        .socket_ifname = g->options.socket_ifname,
+        .settings = swl_nic_settings_of(&g->options, &ib),
     };
 
     if (swl_gpu_pci(g->info.device, gpu, sizeof(gpu)) == cudaSuccess)

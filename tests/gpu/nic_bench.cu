@@ -58,7 +58,7 @@ void open_rank(int r, int device, uint32_t blocks)
     config.max_qps = most_qps;
     config.depth = depth;
     config.timeout_ns = 5 * second_ns;
-    config.soft_executor = blocks ? SWL_SOFT_BLOCKS : SWL_SOFT_THREAD;
+    config.settings.executor = blocks ? SWL_SOFT_BLOCKS : SWL_SOFT_THREAD;
     config.gpu_blocks = blocks;
     CHECK(swl_gpu_use(device));
     CHECK(swl_gpu_stream_create(&k->stream));
@@ -114,7 +114,7 @@ struct bench_args args_of(int r, uint32_t mode, uint32_t blocks)
     const struct bench_rank *k = &ranks[r], *peer = &ranks[1 - r];
     struct bench_args a = {};
 
-    a.port = k->caps.gpu_port;
+    a.port = static_cast<struct soft_port *>(k->caps.served);
     a.state = k->state;
     a.qps = k->qps;
     a.window = k->window;

@@ -61,7 +61,7 @@ struct End {
         config.max_qps = 1;
         config.depth = depth;
         config.timeout_ns = 1000000000;
-        config.ib = &ib;
+        config.settings.ib = &ib;
         if (device_open(&nic, driver, &config) != ncclSuccess)
             GTEST_SKIP() << swl_last_error();
         ASSERT_EQ(swl_gpu_malloc(&memory, payload_bytes), cudaSuccess);

@@ -88,11 +88,11 @@ inline void nic_open(nic_world &w, int r)
     config.depth = o.depth;
     config.first_index = o.first_index;
     config.timeout_ns = 1000000000ull;
-    config.soft_executor = o.executor;
+    config.settings.executor = o.executor;
     config.gpu_blocks = nic_blocks;
-    config.soft_link = o.link;
-    config.soft_faults = o.faults;
-    config.socket_ifname = "lo";
+    config.settings.link = o.link;
+    config.settings.faults = o.faults;
+    config.settings.socket_ifname = "lo";
     ASSERT_EQ(swl_gpu_use(r), cudaSuccess);
     ASSERT_EQ((o.ops ? o.ops : swl_soft_ops())->create(&k.nic, &config), ncclSuccess)
         << swl_last_error();
@@ -170,7 +170,7 @@ inline void nic_serve_body(const void *arg)
     struct swl_nic_caps caps;
 
     k->nic->ops->caps(k->nic, &caps);
-    nic_serve(caps.gpu_port,
+    nic_serve(static_cast<struct soft_port *>(caps.served),
               {static_cast<uint32_t>(block_id()), nic_blocks, &k->nic_watch, &k->closing, &k->gen},
               {static_cast<char *>(block_shared()), block_shared_bytes()});
 }

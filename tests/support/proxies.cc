@@ -16,8 +16,8 @@ ncclResult_t create_limited(struct swl_nic **nic_p, const struct swl_nic_config 
     const struct swl_nic_ib ib = {getenv("SWIMLANE_IB_HCA"), -1, -1, -1, 0, 0, -1};
     struct swl_nic_config one = *config;
 
-    one.ib = &ib;
-    one.proxy_adds = adds;
+    one.settings.ib = &ib;
+    one.settings.adds = adds;
     return swl_proxy_create(nic_p, &one, ops, swl_verbs_wire_ops());
 }
 

@@ -58,7 +58,7 @@ class Devx : public ::testing::Test
         c.max_qps = 4;
         c.depth = 256;
         c.timeout_ns = 1000000000;
-        c.ib = &ib;
+        c.settings.ib = &ib;
         return c;
     }();
 };

@@ -19,7 +19,7 @@ TEST_F(Devx, CreatesAndGivesBackEverything)
     EXPECT_STREQ(caps.name, "devx");
     EXPECT_EQ(caps.max_depth, 32768u);
     EXPECT_EQ(caps.gpu_blocks, 0u);
-    EXPECT_EQ(caps.gpu_port, nullptr);
+    EXPECT_EQ(caps.served, nullptr);
     EXPECT_GT(caps.device_bytes, 4u * 2 * 256 * 64);
     EXPECT_EQ(fake.count("gpu"), 1);
     EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);

@@ -111,15 +111,35 @@ TEST_F(Options, FlagsTakeSixWords)
 
 TEST_F(Options, TransportsAreAListInAnyCase)
 {
+    const uint32_t peer = 1, soft = 16, tcp = 32; // the words behind auto, in order
+
     EXPECT_EQ(read("SWIMLANE_TRANSPORT", "Peer,SOFT"), "");
-    EXPECT_EQ(o.transports, static_cast<uint32_t>(SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT));
+    EXPECT_EQ(o.transports, peer | soft);
     EXPECT_EQ(read("SWIMLANE_TRANSPORT", "tcp"), "");
-    EXPECT_EQ(o.transports, static_cast<uint32_t>(SWL_TRANSPORT_TCP));
+    EXPECT_EQ(o.transports, tcp);
     EXPECT_EQ(read("SWIMLANE_TRANSPORT", "AUTO"), "");
     EXPECT_EQ(o.transports, 0u);
-    for (const char *bad : {"peer,", ",peer", "peers", "auto,peer", "peer;soft"}) {
-        EXPECT_NE(read("SWIMLANE_TRANSPORT", bad), "") << bad;
-        EXPECT_EQ(o.transports, 0u) << bad;
+}
+
+TEST_F(Options, OfAListWithAnUnknownWordTheRestCounts)
+{
+    const struct {
+        const char *text, *unknown;
+        uint32_t bits;
+    } rows[] = {{"peer,", "''", 1},
+                {",peer", "''", 1},
+                {"peers", "'peers'", 0},
+                {"auto,peer", "'auto'", 1},
+                {"peer;tcp", "'peer;tcp'", 0},
+                {"peer,nvlink,tcp,x", "'nvlink'", 33}};
+
+    for (const auto &row : rows) {
+        const std::string said = read("SWIMLANE_TRANSPORT", row.text);
+
+        EXPECT_NE(said.find(std::string(row.unknown) + " is none of auto, peer, "),
+                  std::string::npos)
+            << said;
+        EXPECT_EQ(o.transports, row.bits) << row.text;
     }
 }
 
@@ -157,7 +177,8 @@ TEST_F(Options, WireIsPayloadOrFp32)
     EXPECT_TRUE(o.combine_fp32);
     EXPECT_EQ(read("SWIMLANE_COMBINE_WIRE", "payload"), "");
     EXPECT_FALSE(o.combine_fp32);
-    EXPECT_NE(read("SWIMLANE_COMBINE_WIRE", "fp16"), "");
+    EXPECT_NE(read("SWIMLANE_COMBINE_WIRE", "fp16").find("'fp16' is none of payload, fp32"),
+              std::string::npos);
     EXPECT_FALSE(o.combine_fp32);
 }
 

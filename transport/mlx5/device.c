@@ -71,7 +71,7 @@ static ncclResult_t open_domain(struct mlx5_device *d)
 
 ncclResult_t swl_mlx5_device_open(struct mlx5_device *d, const struct swl_nic_config *config)
 {
-    SWL_TRY(open_port(d, swl_nic_ib_of(config->ib), config->near));
+    SWL_TRY(open_port(d, swl_nic_ib_of(config->settings.ib), config->near));
     return open_domain(d);
 }
 

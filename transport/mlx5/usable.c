@@ -27,7 +27,7 @@ static bool takes_commands(const struct swl_verbs *verbs, struct ibv_context *co
 bool swl_mlx5_usable(const struct swl_verbs *verbs, bool devx, const struct swl_nic_config *config,
                      char *why, size_t why_bytes)
 {
-    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->settings.ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, devx ? SWL_PORT_DEVX : SWL_PORT_MLX5,
                                        config->near, ib->pkey};
     struct ibv_context *context = NULL;

@@ -73,10 +73,8 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .first_index = nic->first_index,
         .timeout_ns = nic->timeout_ns,
         .silence_ns = config->silence_ns ? config->silence_ns : config->timeout_ns,
-        .ib = config->ib,
         .near = config->near,
-        .socket_ifname = config->socket_ifname,
-        .adds = config->proxy_adds,
+        .settings = config->settings,
     };
 
     SWL_TRY(nic->wire_ops->open(&nic->wire, &wire));

@@ -63,7 +63,7 @@ static bool reaches_memory(const struct swl_verbs *verbs, struct ibv_context *co
 bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_config *config,
                            char *why, size_t why_bytes)
 {
-    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->settings.ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_ANY, config->near,
                                        ib->pkey};
     struct ibv_context *context = NULL;

@@ -21,7 +21,7 @@ static const char *reason(int error)
 
 static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_config *config)
 {
-    const struct swl_nic_ib *ib = swl_nic_ib_of(config->ib);
+    const struct swl_nic_ib *ib = swl_nic_ib_of(config->settings.ib);
     const struct swl_port_want want = {.hca = ib->hca,
                                        .gid_index = ib->gid_index,
                                        .kind = SWL_PORT_ANY,
@@ -126,7 +126,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
     w->max_qps = config->max_qps;
     w->depth = config->depth;
     w->first_index = config->first_index;
-    w->adds = config->adds;
+    w->adds = config->settings.adds;
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_mutex_init(&w->flush.lock, NULL);
     rc = open_all(w, config);

@@ -42,10 +42,8 @@ struct swl_wire_config {
     uint64_t first_index; /* of the first request of every queue pair after connect */
     uint64_t timeout_ns;  /* bound of every operation that waits */
     uint64_t silence_ns;  /* of a peer that owes an answer */
-    const struct swl_nic_ib *ib; /* NULL = nothing set */
     const struct swl_nic_near *near;
-    const char *socket_ifname; /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
-    uint32_t adds;             /* enum swl_adds: no better one is used */
+    struct swl_nic_settings settings;
 };
 
 struct swl_wire_caps {

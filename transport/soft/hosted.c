@@ -50,8 +50,8 @@ ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t
 ncclResult_t swl_host_settings(const struct swl_nic_config *config, const char *who, uint32_t can,
                                struct soft_link *link_p, struct soft_faults *faults_p)
 {
-    const char *text = config->soft_faults ? config->soft_faults : "";
-    const struct swl_link_model *link = &config->soft_link;
+    const char *text = config->settings.faults ? config->settings.faults : "";
+    const struct swl_link_model *link = &config->settings.link;
     const uint32_t nqps = config->max_qps ? config->max_qps : 1;
     const char *beyond;
     size_t at = 0;

@@ -75,12 +75,13 @@ static uint64_t layout(struct soft_nic *nic, uintptr_t base)
     return at;
 }
 
-uint32_t swl_soft_blocks(uint32_t executor, uint32_t blocks, bool apart)
+uint32_t swl_soft_blocks(const struct swl_nic_settings *set, bool apart)
 {
-    if (swl_soft_executor(executor) != SWL_SOFT_BLOCKS && !(apart && executor == SWL_SOFT_AUTO))
+    if (swl_soft_executor(set->executor) != SWL_SOFT_BLOCKS &&
+        !(apart && set->executor == SWL_SOFT_AUTO))
         return 0;
-    if (blocks)
-        return blocks;
+    if (set->soft_blocks)
+        return set->soft_blocks;
     return swl_soft_executor(SWL_SOFT_AUTO) == SWL_SOFT_BLOCKS ? SOFT_BLOCKS : 1;
 }
 
@@ -238,7 +239,7 @@ undo_nic:
 /* Whoever wants no particular one and has blocks for the NIC counts on them. */
 static uint32_t soft_executor(const struct swl_nic_config *config)
 {
-    const uint32_t wish = config->soft_executor;
+    const uint32_t wish = config->settings.executor;
 
     return wish == SWL_SOFT_AUTO && config->gpu_blocks ? (uint32_t)SWL_SOFT_BLOCKS
                                                        : swl_soft_executor(wish);
@@ -382,7 +383,7 @@ static void soft_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
     caps_p->max_region_bytes = UINT64_MAX;
     caps_p->device_bytes = nic->executor == SWL_SOFT_THREAD ? 0 : nic->memory_bytes;
     caps_p->gpu_blocks = nic->blocks;
-    caps_p->gpu_port = nic->device_port;
+    caps_p->served = nic->device_port;
 }
 
 static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,

@@ -38,7 +38,7 @@ static ncclResult_t open_all(struct tcp_wire *w)
     memcpy(&number, w->nonce, sizeof(number));
     SWL_TRY(swl_keys_open(&w->keys, &w->config, number));
     SWL_TRY(SWL_CUDA(swl_gpu_mutex_create(&w->lock)));
-    if (!swl_tcp_choose(w->config.socket_ifname, &w->place, &why))
+    if (!swl_tcp_choose(w->config.settings.socket_ifname, &w->place, &why))
         return swl_fail(ncclSystemError, "rank %u nic: %s", w->config.rank, why.text);
     swl_log(SWL_LEVEL_INFO, "rank %u nic: interface %s: %s", w->config.rank, w->place.interface,
             why.text);

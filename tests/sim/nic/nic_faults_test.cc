@@ -302,10 +302,10 @@ void refused(nic_world &w)
 
     config.depth = 2;
     config.timeout_ns = 1000000000ull;
-    config.soft_executor = SWL_SOFT_BLOCKS;
+    config.settings.executor = SWL_SOFT_BLOCKS;
     config.gpu_blocks = 1;
     for (const char *text : {"jitter=1us", "reorder=on", "loss=5", "hold=1us", "restart=1us+1us"}) {
-        config.soft_faults = text;
+        config.settings.faults = text;
         EXPECT_EQ(swl_soft_ops()->create(&nic, &config), ncclInvalidUsage);
         EXPECT_NE(strstr(swl_last_error(), "which a software NIC on blocks cannot do"), nullptr)
             << swl_last_error();

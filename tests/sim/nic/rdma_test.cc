@@ -169,7 +169,7 @@ void rank_main(void *arg)
     }
     c.nics = now->nics[rank];
     c.driver = SWL_TRANSPORT_SOFT;
-    c.socket_ifname = "lo";
+    c.settings.socket_ifname = "lo";
     c.timeout_ns = 1000000000ull;
     c.allgather = allgather;
     c.context = &rank;

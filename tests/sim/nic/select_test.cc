@@ -51,6 +51,27 @@ TEST(Select, TableNamesEveryDriverOnceAndBestFirst)
     EXPECT_EQ(swl_driver_of(SWL_TRANSPORT_PEER), nullptr);
 }
 
+// The words stand in the table of options and, but for peer, in that of the drivers.
+TEST(Select, WordsOfTheVariableAreTheDriversInTheirOrder)
+{
+    size_t nrows;
+    const struct swl_option_row *rows = swl_option_rows(&nrows);
+    char every[64];
+    uint32_t n, all = SWL_TRANSPORT_PEER;
+    const struct swl_nic_driver *d = swl_drivers(&n);
+
+    ASSERT_EQ(n, static_cast<uint32_t>(SWL_DRIVERS));
+    for (uint32_t i = 0; i < n; i++)
+        all |= d[i].bit;
+    swl_transports_text(all, every, sizeof(every));
+    for (size_t i = 0; i < nrows; i++)
+        if (strcmp(rows[i].name, "SWIMLANE_TRANSPORT") == 0) {
+            EXPECT_EQ(rows[i].unit, std::string("auto,") + every);
+            return;
+        }
+    FAIL() << "no row";
+}
+
 TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
 {
     const struct swl_select_fact both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 1),

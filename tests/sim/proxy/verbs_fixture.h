@@ -40,7 +40,7 @@ class VerbsWire : public ::testing::Test
     ncclResult_t open_apart(uint32_t adds0, uint32_t adds1)
     {
         for (int n = 0; n < 2; n++) {
-            config.adds = n ? adds1 : adds0;
+            config.settings.adds = n ? adds1 : adds0;
             config.rank = static_cast<uint32_t>(n);
             SWL_TRY(swl_verbs_wire_open(&wire[n], &config, &verbs));
             SWL_TRY(
@@ -98,8 +98,7 @@ class VerbsWire : public ::testing::Test
 
     enum swl_level level;
     struct swl_verbs verbs;
-    struct swl_wire_config config = {0,          0,       2,       8,       100, 1000000000,
-                                     1000000000, nullptr, nullptr, nullptr, 0};
+    struct swl_wire_config config = {0, 0, 2, 8, 100, 1000000000, 1000000000, nullptr, {}};
     struct swl_wire *wire[2] = {nullptr, nullptr};
     struct swl_nic_region region[2] = {};
     uint32_t qp[2] = {9, 9};
