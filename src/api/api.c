@@ -148,7 +148,7 @@ static ncclResult_t destroy_group(struct ncclEpGroup *group)
     refused = swl_refuse_capture(NULL);
     if (refused != ncclInvalidUsage) /* whatever else fails, the group ends */
         next = swl_group_destroy(group);
-    rc = rc != ncclSuccess ? rc : refused != ncclSuccess ? refused : next;
+    rc = swl_first_failure(rc, swl_first_failure(refused, next));
     return swl_scope_leave(&scope, rc);
 }
 

@@ -10,11 +10,8 @@ ncclResult_t swl_scope_device(struct swl_scope *s, int device)
     s->device = device;
     if (rc != ncclSuccess)
         s->before = device; /* nobody knows what to restore */
-    if (rc != ncclSuccess || s->before != device) {
-        const ncclResult_t used = SWL_CUDA(swl_gpu_use(device));
-
-        rc = rc != ncclSuccess ? rc : used;
-    }
+    if (rc != ncclSuccess || s->before != device)
+        rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_use(device)));
     return rc;
 }
 

@@ -32,6 +32,12 @@ void swl_call_end(void);
 /* Sentences from here on are logged at INFO: another rank of this process says them, or their cause. */
 void swl_call_quiet(bool quiet);
 
+/* Of two results the first that is a failure. For work that goes on after one, such as giving back. */
+static inline ncclResult_t swl_first_failure(ncclResult_t first, ncclResult_t next)
+{
+    return first != ncclSuccess ? first : next;
+}
+
 /* A result code that another rank has sent; InternalError for a number that is none. */
 ncclResult_t swl_peer_result(uint64_t code);
 

@@ -319,7 +319,7 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
         mine.process = rc == ncclSuccess ? mine.facts.process : gpu.process;
     g->boot.phase = "comparing settings";
     exchanged = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
-    rc = rc != ncclSuccess ? rc : exchanged;
+    rc = swl_first_failure(rc, exchanged);
     if (rc == ncclSuccess)
         rc = judge(g, all, agreed_p);
     free(all);

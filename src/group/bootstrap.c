@@ -38,29 +38,28 @@ ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot)
     next = SWL_CUDA(swl_gpu_host_malloc(&memory, staging_bytes(boot)));
     boot->pinned = next == ncclSuccess;
     boot->host = boot->pinned ? memory : NULL;
-    rc = rc != ncclSuccess ? rc : next;
+    rc = swl_first_failure(rc, next);
     next = swl_device_malloc(boot->memory, &memory, staging_bytes(boot));
     if (next == ncclSuccess)
         boot->device = memory;
     if (boot->device && !boot->pinned)
         boot->host = calloc(1, staging_bytes(boot));
-    return rc != ncclSuccess ? rc : next;
+    return swl_first_failure(rc, next);
 }
 
 ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot)
 {
-    ncclResult_t rc = swl_device_free(boot->memory, boot->device, staging_bytes(boot)), next;
+    ncclResult_t rc = swl_device_free(boot->memory, boot->device, staging_bytes(boot));
 
     boot->device = NULL;
-    next = boot->pinned ? SWL_CUDA(swl_gpu_host_free(boot->host)) : ncclSuccess;
-    if (!boot->pinned)
+    if (boot->pinned)
+        rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(boot->host)));
+    else
         free(boot->host);
     boot->host = NULL;
-    rc = rc != ncclSuccess ? rc : next;
-    next = swl_bootstrap_drop_stream(boot);
     free(boot->processes);
     boot->processes = NULL;
-    return rc != ncclSuccess ? rc : next;
+    return swl_first_failure(rc, swl_bootstrap_drop_stream(boot));
 }
 
 ncclResult_t swl_bootstrap_drop_stream(struct swl_bootstrap *boot)
@@ -312,7 +311,7 @@ ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, 
     boot->phase = doing;
     rc = swl_bootstrap_allgather(boot, &code, NULL, sizeof(code));
     if (mine != ncclSuccess || rc != ncclSuccess)
-        return mine != ncclSuccess ? mine : rc;
+        return swl_first_failure(mine, rc);
     for (; first < boot->nranks && seen == ncclSuccess; first++)
         memcpy(&seen, boot->host + boot->piece_bytes + first * sizeof(code), sizeof(code));
     if (seen == ncclSuccess)

@@ -235,7 +235,7 @@ static ncclResult_t open_pinned(struct ncclEpGroup *g)
 /* Local: what the exchange itself needs, last and in any case, so that a failure can be told. */
 static ncclResult_t open_group(struct ncclEpGroup *g)
 {
-    ncclResult_t rc, next;
+    ncclResult_t rc;
 
     g->boot.comm = g->info.comm;
     g->boot.nranks = g->info.nranks;
@@ -249,8 +249,7 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     g->boot.memory = g->tables.memory = &g->memory;
     g->peers.quiet = true;
     rc = open_pinned(g);
-    next = swl_bootstrap_open(&g->boot);
-    return rc != ncclSuccess ? rc : next;
+    return swl_first_failure(rc, swl_bootstrap_open(&g->boot));
 }
 
 ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
@@ -261,7 +260,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     ncclResult_t rc = read_comm(&info, comm);
 
     if (rc != ncclSuccess)
-        return refused != ncclSuccess ? refused : rc;
+        return swl_first_failure(refused, rc);
     g = calloc(1, sizeof(*g));
     if (!g)
         return swl_fail(ncclSystemError, "no host memory for a group");
@@ -270,7 +269,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     copy_config(g, config);
     rc = open_group(g);
     if (g->boot.host) /* a rank that failed here tells the others */
-        rc = build(g, config, refused != ncclSuccess ? refused : rc);
+        rc = build(g, config, swl_first_failure(refused, rc));
     if (rc != ncclSuccess) {
         (void)swl_group_release(g);
         return rc;

@@ -13,28 +13,23 @@
 
 #include <stdlib.h>
 
-static void keep(ncclResult_t *rc_p, ncclResult_t next)
-{
-    if (*rc_p == ncclSuccess)
-        *rc_p = next;
-}
-
 static ncclResult_t release_device(struct ncclEpGroup *group)
 {
     ncclResult_t rc = swl_memory_release(group);
 
-    keep(&rc, swl_rdma_destroy(group->rdma));
-    keep(&rc, swl_device_free(&group->memory, group->link_tables, group->link_table_bytes));
-    keep(&rc, swl_window_unmap(&group->window));
-    keep(&rc, swl_window_free(&group->window));
-    keep(&rc, swl_pool_release(group));
-    keep(&rc, swl_tables_close(&group->tables));
+    rc = swl_first_failure(rc, swl_rdma_destroy(group->rdma));
+    rc = swl_first_failure(
+        rc, swl_device_free(&group->memory, group->link_tables, group->link_table_bytes));
+    rc = swl_first_failure(rc, swl_window_unmap(&group->window));
+    rc = swl_first_failure(rc, swl_window_free(&group->window));
+    rc = swl_first_failure(rc, swl_pool_release(group));
+    rc = swl_first_failure(rc, swl_tables_close(&group->tables));
     if (group->last)
-        keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
-    keep(&rc, swl_bootstrap_close(&group->boot));
-    keep(&rc, swl_alarm_close(&group->alarm));
+        rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
+    rc = swl_first_failure(rc, swl_bootstrap_close(&group->boot));
+    rc = swl_first_failure(rc, swl_alarm_close(&group->alarm));
     if (group->pinned)
-        keep(&rc, SWL_CUDA(swl_gpu_host_free(group->pinned)));
+        rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(group->pinned)));
     return rc;
 }
 
@@ -52,8 +47,8 @@ static ncclResult_t abandon_device(struct ncclEpGroup *group)
     free(group->window.peer);
     rc = swl_pool_release(group);
     if (group->last)
-        keep(&rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
-    keep(&rc, swl_bootstrap_drop_stream(&group->boot));
+        rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
+    rc = swl_first_failure(rc, swl_bootstrap_drop_stream(&group->boot));
     free(group->boot.processes);
     return rc;
 }
@@ -130,12 +125,12 @@ ncclResult_t swl_group_destroy(struct ncclEpGroup *group)
     if (comm == ncclSuccess)
         comm = end_together(group, rc, "ending its work");
     if (!group->running && !group->boot.stuck) {
-        keep(&rc, swl_rdma_destroy(group->rdma));
+        rc = swl_first_failure(rc, swl_rdma_destroy(group->rdma));
         group->rdma = NULL;
     }
     if (comm == ncclSuccess)
         comm = end_together(group, rc, "closing its network");
-    keep(&rc, comm);
-    keep(&rc, swl_group_release(group));
+    rc = swl_first_failure(rc, comm);
+    rc = swl_first_failure(rc, swl_group_release(group));
     return rc == ncclInvalidUsage ? ncclInternalError : rc; /* InvalidUsage: still there */
 }

@@ -39,7 +39,7 @@ static ncclResult_t publish(struct ncclEpGroup *group, uint32_t index)
     const size_t bytes = group->plan.shape.nlocal * sizeof(char *);
     const cudaStream_t stream = group->boot.stream;
     void *host = NULL;
-    ncclResult_t rc, end;
+    ncclResult_t rc;
 
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&host, bytes)));
     if (map->peer)
@@ -48,8 +48,7 @@ static ncclResult_t publish(struct ncclEpGroup *group, uint32_t index)
                                host, bytes, stream));
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_stream_wait(stream, group->setup_ns));
-    end = SWL_CUDA(swl_gpu_host_free(host));
-    return rc != ncclSuccess ? rc : end;
+    return swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(host)));
 }
 
 static ncclResult_t compare(const struct part *parts, uint32_t nranks, ncclResult_t mine)
@@ -93,12 +92,11 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
     mine.offset = group->next_offset;
     mine.share = shared->map.share;
     if (parts && shares) {
-        ncclResult_t exchanged;
-
         group->boot.phase = "sharing library memory";
-        exchanged = swl_bootstrap_allgather(&group->boot, &mine, parts, sizeof(mine));
-        rc = rc != ncclSuccess ? rc : exchanged;
-        rc = rc != ncclSuccess ? rc : compare(parts, nranks, rc);
+        rc = swl_first_failure(rc,
+                               swl_bootstrap_allgather(&group->boot, &mine, parts, sizeof(mine)));
+        if (rc == ncclSuccess)
+            rc = compare(parts, nranks, rc);
         for (uint32_t r = 0; r < nranks; r++)
             shares[r] = parts[r].share;
     } else { /* the others wait for this rank */
@@ -118,9 +116,9 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
 /* Local. The table must not name the memory any more. */
 static ncclResult_t discard(struct swl_shared *shared)
 {
-    ncclResult_t rc = swl_window_unmap(&shared->map), next = swl_window_free(&shared->map);
+    ncclResult_t rc = swl_window_unmap(&shared->map);
 
-    return rc != ncclSuccess ? rc : next;
+    return swl_first_failure(rc, swl_window_free(&shared->map));
 }
 
 ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, ncclResult_t refused,
@@ -163,30 +161,28 @@ ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr, ncclResult_t ref
     if (index == SWL_MEMORIES)
         return swl_fail(ncclInvalidArgument, "%p is not the start of an allocation of this group",
                         ptr);
-    rc = refused != ncclSuccess ? refused : swl_group_drain(group);
+    rc = refused;
+    if (rc == ncclSuccess)
+        rc = swl_group_drain(group);
     rc = swl_bootstrap_agree(&group->boot, rc, "ending its work");
     if (rc != ncclSuccess)
         return rc;
     rc = swl_window_unmap(&group->shared[index].map);
-    next = publish(group, index);
-    rc = rc != ncclSuccess ? rc : next;
+    rc = swl_first_failure(rc, publish(group, index));
     rc = swl_bootstrap_agree(&group->boot, rc, "unmapping its peers");
     if (group->boot.stuck)
         return rc;
     next = swl_window_free(&group->shared[index].map);
     list_regions(group);
-    return rc != ncclSuccess ? rc : next;
+    return swl_first_failure(rc, next);
 }
 
 ncclResult_t swl_memory_release(struct ncclEpGroup *group)
 {
     ncclResult_t rc = ncclSuccess;
 
-    for (uint32_t i = 0; i < SWL_MEMORIES; i++) {
-        ncclResult_t next = discard(&group->shared[i]);
-
-        rc = rc != ncclSuccess ? rc : next;
-    }
+    for (uint32_t i = 0; i < SWL_MEMORIES; i++)
+        rc = swl_first_failure(rc, discard(&group->shared[i]));
     group->info.nregions = 0;
     return rc;
 }

@@ -259,7 +259,7 @@ ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_
 {
     const struct layout l = layout_of(config->plan);
     void *mirror = NULL;
-    ncclResult_t rc, end;
+    ncclResult_t rc;
     char *h;
 
     SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&mirror, l.copied)));
@@ -274,6 +274,5 @@ ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_
         rc = SWL_CUDA(swl_gpu_fill(tables->device + l.copied, 0, l.bytes - l.copied, stream));
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_stream_wait(stream, config->setup_ns));
-    end = SWL_CUDA(swl_gpu_host_free(mirror));
-    return rc != ncclSuccess ? rc : end;
+    return swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(mirror)));
 }

@@ -70,13 +70,9 @@ ncclResult_t swl_window_unmap(struct swl_window_map *map)
 {
     ncclResult_t rc = ncclSuccess;
 
-    for (uint32_t i = 0; map->peer && i < map->nlocal; i++) {
-        ncclResult_t next = ncclSuccess;
-
+    for (uint32_t i = 0; map->peer && i < map->nlocal; i++)
         if (i != map->local && map->peer[i])
-            next = SWL_CUDA(swl_gpu_shared_unmap(map->peer[i]));
-        rc = rc != ncclSuccess ? rc : next;
-    }
+            rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_shared_unmap(map->peer[i])));
     free(map->peer);
     map->peer = NULL;
     return rc;
@@ -106,7 +102,7 @@ ncclResult_t swl_window_start(const struct swl_window_map *map, const struct swl
     };
     const uint64_t bytes = out > in ? out : in;
     void *host = NULL;
-    ncclResult_t rc = ncclSuccess, end;
+    ncclResult_t rc = ncclSuccess;
 
     if (start == 0 || bytes == 0)
         return ncclSuccess;
@@ -119,6 +115,5 @@ ncclResult_t swl_window_start(const struct swl_window_map *map, const struct swl
     }
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_stream_wait(stream, timeout_ns));
-    end = SWL_CUDA(swl_gpu_host_free(host));
-    return rc != ncclSuccess ? rc : end;
+    return swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(host)));
 }

@@ -49,24 +49,21 @@ ncclResult_t swl_pool_open(struct ncclEpGroup *group)
 ncclResult_t swl_pool_release(struct ncclEpGroup *group)
 {
     struct swl_pool *pool = &group->pool;
-    ncclResult_t rc = ncclSuccess, next;
+    ncclResult_t rc = ncclSuccess;
 
     while (pool->blocks) {
         struct swl_pool_block *block = pool->blocks;
 
         pool->blocks = block->next;
-        next = swl_device_free(&group->memory, block->ptr, block->bytes);
-        rc = rc != ncclSuccess ? rc : next;
+        rc = swl_first_failure(rc, swl_device_free(&group->memory, block->ptr, block->bytes));
         free(block);
     }
     while (pool->chunks) {
         struct swl_mailbox_chunk *chunk = pool->chunks;
 
         pool->chunks = chunk->next;
-        next = ncclSuccess;
         if (!group->memory.abandoned)
-            next = SWL_CUDA(swl_gpu_host_free(chunk->words));
-        rc = rc != ncclSuccess ? rc : next;
+            rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(chunk->words)));
         free(chunk);
     }
     pool->free_boxes = NULL;
