@@ -5,6 +5,7 @@
 #include "src/check/tensor.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
 
@@ -229,9 +230,9 @@ ncclResult_t swl_tensor_alloc(ncclEpTensor_t **tensor_p, unsigned int ndim, nccl
     SWL_ARG(bytes, "datatype %d is not known", (int)datatype);
     for (unsigned int i = 0; i < ndim; i++)
         SWL_ARG(swl_mul(bytes, sizes[i], &bytes), "sizes: the extents overflow");
-    made = calloc(1, sizeof(*made));
+    made = swl_calloc(1, sizeof(*made), "a tensor descriptor");
     if (!made)
-        return swl_fail(ncclSystemError, "no memory for a tensor descriptor");
+        return ncclSystemError;
     made->tensor.size = sizeof(made->tensor);
     made->tensor.magic = LIBRARY_MAGIC;
     made->tensor.ndim = ndim;

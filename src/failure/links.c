@@ -11,6 +11,7 @@
 #include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/failure/mend.h"
 #include "src/runtime/result.h"
@@ -130,11 +131,11 @@ static const struct swl_mend_ops link_ops = {
 static ncclResult_t open_mend(struct ncclEpGroup *g, const struct swl_rdma_link *links,
                               uint32_t nlinks)
 {
-    struct swl_mend_link *list = calloc(nlinks + 1u, sizeof(*list));
+    struct swl_mend_link *list = swl_calloc(nlinks, sizeof(*list), "%" PRIu32 " links", nlinks);
     ncclResult_t rc;
 
     if (!list)
-        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " links", nlinks);
+        return ncclSystemError;
     for (uint32_t i = 0; i < nlinks; i++)
         list[i] = (struct swl_mend_link){.rank = links[i].peer, .key = links[i].key};
     rc = swl_mend_open(&g->links.mend, &link_ops, g, list, nlinks);
@@ -181,7 +182,7 @@ static ncclResult_t meet(struct ncclEpGroup *g)
     if (links && ranks && known)
         rc = connect_hosts(g, links, nlinks, known, ranks);
     else
-        rc = swl_fail(ncclSystemError, "no host memory for %" PRIu32 " links", nlinks);
+        rc = swl_no_memory("%" PRIu32 " links", nlinks);
     free(links);
     free(ranks);
     free(known);
@@ -322,9 +323,9 @@ ncclResult_t swl_group_repair(struct ncclEpGroup *g, cudaStream_t stream)
         return swl_fail(ncclInvalidUsage,
                         "the first call after ncclEpErrorClear looks at the queue pairs, which a "
                         "captured call cannot");
-    broken = calloc(swl_group_nlinks(g) + 1u, sizeof(*broken));
+    broken = swl_calloc(swl_group_nlinks(g), sizeof(*broken), "the states of the links");
     if (!broken)
-        return swl_fail(ncclSystemError, "no host memory for the states of the links");
+        return ncclSystemError;
     rc = mend(g, broken);
     free(broken);
     if (rc == ncclSuccess)

@@ -3,6 +3,7 @@
 #include "src/failure/mend.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "transport/nic.h"
 
@@ -57,7 +58,7 @@ ncclResult_t swl_mend_open(struct swl_mend **mend_p, const struct swl_mend_ops *
     }
     if (!m || !m->links || !m->pairs) {
         swl_mend_close(m);
-        return swl_fail(ncclSystemError, "no host memory to mend %" PRIu32 " links", nlinks);
+        return swl_no_memory("the repair of %" PRIu32 " links", nlinks);
     }
     m->ops = ops;
     m->context = context;

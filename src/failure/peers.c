@@ -4,6 +4,7 @@
 #include "kernels/device/fault.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/failure/mend.h"
 #include "src/runtime/runtime.h"
@@ -70,8 +71,7 @@ ncclResult_t swl_peers_know(struct swl_peers *p, const struct swl_oob_address *a
     p->gone = calloc(p->nranks, sizeof(*p->gone));
     p->told = calloc(p->nranks, sizeof(*p->told));
     if (!p->all || !p->gone || !p->told)
-        return swl_fail(ncclSystemError, "no host memory for the addresses of %" PRIu32 " ranks",
-                        p->nranks);
+        return swl_no_memory("the addresses of %" PRIu32 " ranks", p->nranks);
     memcpy(p->all, all, p->nranks * sizeof(*all));
     return ncclSuccess;
 }
@@ -80,9 +80,9 @@ ncclResult_t swl_peers_connect(struct swl_peers *p, const uint32_t *ranks, uint3
 {
     if (!p->oob)
         return ncclSuccess;
-    p->stages = calloc(n + 1u, sizeof(*p->stages));
+    p->stages = swl_calloc(n, sizeof(*p->stages), "%" PRIu32 " connections", n);
     if (!p->stages)
-        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " connections", n);
+        return ncclSystemError;
     SWL_TRY(swl_oob_connect(p->oob, p->all, ranks, n));
     free(p->all);
     p->all = NULL;

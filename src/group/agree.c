@@ -8,6 +8,7 @@
 #include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
 #include "transport/rdma.h"
@@ -249,8 +250,7 @@ static ncclResult_t plan_group(struct ncclEpGroup *g, const struct hello *all)
     if (keys && facts && networks)
         rc = plan_columns(g, all, keys, facts, networks);
     else
-        rc = swl_fail(ncclSystemError, "no host memory for the facts of %" PRIu32 " ranks",
-                      g->info.nranks);
+        rc = swl_no_memory("the facts of %" PRIu32 " ranks", g->info.nranks);
     free(keys);
     free(facts);
     free(networks);
@@ -267,8 +267,7 @@ static ncclResult_t know_peers(struct ncclEpGroup *g, const struct hello *all)
     if (channels)
         rc = swl_peers_know(&g->peers, channels);
     else
-        rc = swl_fail(ncclSystemError, "no host memory for the addresses of %" PRIu32 " ranks",
-                      g->info.nranks);
+        rc = swl_no_memory("the addresses of %" PRIu32 " ranks", g->info.nranks);
     free(channels);
     return rc;
 }
@@ -309,8 +308,7 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
 
     *agreed_p = false;
     if (!all && rc == ncclSuccess)
-        rc = swl_fail(ncclSystemError, "no host memory for the exchange of %" PRIu32 " ranks",
-                      g->info.nranks);
+        rc = swl_no_memory("the exchange of %" PRIu32 " ranks", g->info.nranks);
     memset(&mine, 0, sizeof(mine));
     if (rc == ncclSuccess)
         rc = make_hello(&mine, g, config);

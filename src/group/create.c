@@ -8,6 +8,7 @@
 #include "kernels/common/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/group/comm.h"
 #include "src/runtime/result.h"
@@ -107,8 +108,7 @@ static ncclResult_t share_alarm(struct ncclEpGroup *g, struct swl_gpu_share *sha
 static ncclResult_t share_window(struct ncclEpGroup *g)
 {
     struct swl_gpu_share *shares = calloc(g->info.nranks, sizeof(*shares));
-    ncclResult_t rc =
-        shares ? allocate(g) : swl_fail(ncclSystemError, "no host memory for the shares");
+    ncclResult_t rc = shares ? allocate(g) : swl_no_memory("the shares");
 
     rc = swl_bootstrap_agree(&g->boot, rc, "allocating");
     g->boot.phase = "sharing memory";
@@ -158,7 +158,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     if (links)
         rc = swl_device_malloc(&g->memory, &tables, g->link_table_bytes);
     else
-        rc = swl_fail(ncclSystemError, "no host memory for %" PRIu32 " links", nlinks);
+        rc = swl_no_memory("%" PRIu32 " links", nlinks);
     g->link_tables = tables;
     rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
     if (rc == ncclSuccess && links) {
@@ -261,9 +261,9 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
 
     if (rc != ncclSuccess)
         return swl_first_failure(refused, rc);
-    g = calloc(1, sizeof(*g));
+    g = swl_calloc(1, sizeof(*g), "a group");
     if (!g)
-        return swl_fail(ncclSystemError, "no host memory for a group");
+        return ncclSystemError;
     g->info = info;
     g->next_offset = SWL_SHARED_GRANULE;
     copy_config(g, config);

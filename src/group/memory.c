@@ -5,6 +5,7 @@
 #include "src/group/group.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
 
@@ -83,8 +84,7 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
 
     memset(&mine, 0, sizeof(mine));
     if (rc == ncclSuccess && !(parts && shares))
-        rc =
-            swl_fail(ncclSystemError, "no host memory for the shares of %" PRIu32 " ranks", nranks);
+        rc = swl_no_memory("the shares of %" PRIu32 " ranks", nranks);
     if (rc == ncclSuccess)
         rc = swl_window_open(&shared->map, bytes);
     mine.code = (uint64_t)rc;

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
 #include "transport/rdma.h"
@@ -92,9 +93,10 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
     if (g->network == 0)
         return swl_fail(ncclInvalidUsage, "%s", text);
-    g->link_drivers = calloc(g->info.nranks, sizeof(*g->link_drivers));
-    if (g->link_drivers == NULL)
-        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " ranks", g->info.nranks);
+    g->link_drivers =
+        swl_calloc(g->info.nranks, sizeof(*g->link_drivers), "%" PRIu32 " ranks", g->info.nranks);
+    if (!g->link_drivers)
+        return ncclSystemError;
     for (uint32_t r = 0; r < g->info.nranks; r++) {
         g->link_drivers[r] = swl_select_link(&facts[g->info.rank], &facts[r], g->network);
         if (g->topology.rank_node[r] != g->topology.rank_node[g->info.rank])

@@ -2,6 +2,7 @@
 #include "src/group/topology.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/runtime/runtime.h"
 
 #include <dlfcn.h>
@@ -61,8 +62,7 @@ ncclResult_t swl_topology_make(struct swl_topology *topology, const uint64_t *ke
 
     if (!allocate(&t, nranks)) {
         swl_topology_free(&t);
-        return swl_fail(ncclSystemError, "no host memory for the tables of %" PRIu32 " ranks",
-                        nranks);
+        return swl_no_memory("the tables of %" PRIu32 " ranks", nranks);
     }
     for (uint32_t r = 0; r < nranks; r++) {
         uint32_t first = 0;

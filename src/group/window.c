@@ -2,6 +2,7 @@
 #include "src/group/window.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 
 #include <inttypes.h>
@@ -46,9 +47,9 @@ ncclResult_t swl_window_peers(struct swl_window_map *map, const struct swl_topol
 
     map->nlocal = swl_topology_nlocal(topology, node);
     map->local = topology->rank_local[rank];
-    map->peer = calloc(map->nlocal, sizeof(*map->peer));
+    map->peer = swl_calloc(map->nlocal, sizeof(*map->peer), "%" PRIu32 " peers", map->nlocal);
     if (!map->peer)
-        return swl_fail(ncclSystemError, "no host memory for %" PRIu32 " peers", map->nlocal);
+        return ncclSystemError;
     for (uint32_t i = 0; i < map->nlocal; i++) {
         const uint32_t r = swl_topology_rank(topology, node, i);
         void *at = map->base;

@@ -8,6 +8,7 @@
 
 #include "kernels/common/kernels.h"
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
 
@@ -19,12 +20,12 @@
 
 static ncclResult_t add_mailboxes(struct swl_pool *pool)
 {
-    struct swl_mailbox_chunk *chunk = calloc(1, sizeof(*chunk));
+    struct swl_mailbox_chunk *chunk = swl_calloc(1, sizeof(*chunk), "mailboxes");
     void *words = NULL;
     ncclResult_t rc;
 
     if (!chunk)
-        return swl_fail(ncclSystemError, "no host memory for mailboxes");
+        return ncclSystemError;
     rc = SWL_CUDA(swl_gpu_host_malloc(&words, SWL_MAILBOXES * sizeof(uint64_t)));
     if (rc != ncclSuccess) {
         free(chunk);
@@ -83,9 +84,9 @@ static ncclResult_t take_block(struct ncclEpGroup *group, uint64_t bytes,
             return ncclSuccess;
         }
     }
-    block = calloc(1, sizeof(*block));
+    block = swl_calloc(1, sizeof(*block), "a handle");
     if (!block)
-        return swl_fail(ncclSystemError, "no host memory for a handle");
+        return ncclSystemError;
     rc = swl_device_malloc(&group->memory, &block->ptr, bytes);
     if (rc != ncclSuccess) {
         free(block);
@@ -128,11 +129,11 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
 {
     const uint32_t topk = config->topk ? config->topk : group->info.max_topk;
     const uint32_t most = topk ? topk : (uint32_t)swl_min_u64(group->info.nexperts, SWL_MAX_TOPK);
-    struct ncclEpHandle *handle = calloc(1, sizeof(*handle));
+    struct ncclEpHandle *handle = swl_calloc(1, sizeof(*handle), "a handle");
     ncclResult_t rc;
 
     if (!handle)
-        return swl_fail(ncclSystemError, "no host memory for a handle");
+        return ncclSystemError;
     rc = take_mailbox(group, &handle->box);
     if (rc != ncclSuccess)
         goto undo_handle;

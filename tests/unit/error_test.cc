@@ -1,6 +1,7 @@
 /* error_test.cc: sentences of failures, their place in a call, and log levels. */
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 
 #include <gtest/gtest.h>
@@ -145,4 +146,23 @@ TEST_F(Error, LevelsAreOrdered)
     swl_log(SWL_LEVEL_DEBUG, "hidden");
     swl_log(SWL_LEVEL_INFO, "shown %d", 5);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "swimlane: shown 5\n");
+}
+TEST_F(Error, MemoryThatThereIsNotIsASentence)
+{
+    void *none = swl_calloc(0, 8, "%d things", 0);
+
+    EXPECT_NE(none, nullptr) << "nothing is no failure";
+    free(none);
+    EXPECT_EQ(swl_calloc(UINT64_MAX, 8, "%d things", 7), nullptr);
+    EXPECT_STREQ(swl_last_error(), "no host memory for 7 things");
+    EXPECT_EQ(swl_no_memory("a %s", "thing"), ncclSystemError);
+    EXPECT_STREQ(swl_last_error(), "no host memory for a thing");
+}
+
+TEST_F(Error, OfTwoFailuresTheFirstIsReported)
+{
+    EXPECT_EQ(swl_first_failure(ncclSuccess, ncclSuccess), ncclSuccess);
+    EXPECT_EQ(swl_first_failure(ncclSuccess, ncclSystemError), ncclSystemError);
+    EXPECT_EQ(swl_first_failure(ncclInvalidUsage, ncclSystemError), ncclInvalidUsage);
+    EXPECT_EQ(swl_first_failure(ncclInvalidUsage, ncclSuccess), ncclInvalidUsage);
 }
