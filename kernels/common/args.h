@@ -6,8 +6,8 @@
 #pragma once
 
 #include "kernels/common/block.h"
+#include "kernels/common/faults.h"
 #include "kernels/common/layout.h"
-#include "kernels/device/fault.h"
 #include "transport/rdma_view.h"
 
 /* The rank that serves this source in remote node n. */

@@ -29,7 +29,7 @@ struct swl_watch {
     uint64_t started_ns, deadline_ns;
     uint64_t call;
     uint32_t nlocal;
-    uint32_t op;   /* enum swl_op */
+    uint32_t op;   /* of fault records */
     uint32_t rank; /* own */
     uint32_t pad;
 };
@@ -136,24 +136,10 @@ SWL_DEV void watch_bounds(const struct swl_watch *w, struct wait_at at, uint64_t
     watch_fault(w, at, most, seen, SWL_ASYNC_TIMEOUT);
 }
 
-/* How far a wait is from the rank that is missing: what that rank itself owes (0), what a peer can only
- * do when others have done theirs (1), what depends on many (2), waits that name no peer (3). */
+/* How far a wait is from the rank that is missing (fault.h); 3: it names no other rank. */
 SWL_DEV uint32_t wait_tier(const struct swl_watch *w, struct wait_at at)
 {
-    if (at.peer == SWL_NO_PEER || at.peer == w->rank)
-        return 3;
-    switch (at.kind) {
-    case SWL_FAULT_ENTRY:
-    case SWL_FAULT_COUNTS:
-    case SWL_FAULT_RESYNC:
-        return 0;
-    case SWL_FAULT_ARRIVAL:
-    case SWL_FAULT_REQUEST:
-    case SWL_FAULT_EXIT:
-        return 2;
-    default:
-        return 1;
-    }
+    return at.peer == SWL_NO_PEER || at.peer == w->rank ? 3 : swl_fault_tier(at.kind);
 }
 
 /* The time a wait gets: a sixteenth longer for each tier, so that the wait next to the missing rank

@@ -45,7 +45,7 @@ SWL_DEV bool await_message(const struct route_block *b, const uint64_t *word, ui
             return true;
         if (!qp_poll(qp, &b->common->watch, at) ||
             !wait_again(&b->common->watch, at, seen + 1, now,
-                        SWL_PAUSE("route message of rank", at.peer, at.kind)))
+                        SWL_PAUSE("route message of rank", at.peer, swl_fault_place(at.kind))))
             return false;
     }
 }
@@ -64,7 +64,7 @@ SWL_DEV bool await_locals(const struct route_block *b, uint64_t array, uint32_t 
             if (seen == b->common->gen_call)
                 break;
             ok = wait_again(&b->common->watch, at, b->common->gen_call, seen,
-                            SWL_PAUSE("route word of rank", at.peer, kind));
+                            SWL_PAUSE("route word of rank", at.peer, swl_fault_place(kind)));
             if (!ok)
                 break;
         }

@@ -161,7 +161,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
 /* Collective, bounded. After any code but ncclInvalidUsage the group is gone; handles still alive
  * become orphans. */
 ncclResult_t swl_group_destroy(struct ncclEpGroup *group);
-/* Bits SWL_ASYNC_… of kernels/device/fault.h. Never blocks. */
+/* Bits SWL_ASYNC_…. Never blocks. */
 ncclResult_t swl_group_async_bits(struct ncclEpGroup *group, int *bits_p);
 ncclResult_t swl_group_clear(struct ncclEpGroup *group);
 /* `key` is one of SWIMLANE_QUERY_…. */

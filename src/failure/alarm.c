@@ -1,7 +1,7 @@
 /* alarm.c: the alarm page of a node as one rank sees it. Layer: src/failure; memory: alarm.h. */
 #include "src/failure/alarm.h"
 
-#include "kernels/device/fault.h"
+#include "kernels/common/faults.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/runtime/result.h"

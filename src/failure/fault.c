@@ -77,8 +77,8 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
                     char *text, size_t text_bytes)
 {
     static const char *const kinds[] = {
-#define KIND_TEXT(name, sentence) sentence,
-        SWL_FAULTS(KIND_TEXT)
+#define KIND_TEXT(name, tier, sentence) sentence,
+        SWL_DEVICE_FAULTS(KIND_TEXT) SWL_CALL_FAULTS(KIND_TEXT)
 #undef KIND_TEXT
     };
     static const char *const roles[] = {
@@ -88,7 +88,8 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
     };
     static const char *const ops[] = {"operation", "update", "dispatch", "combine"};
     const uint32_t op = record->op <= SWL_OP_COMBINE ? record->op : 0;
-    const char *kind = record->kind < SWL_FAULT_KINDS ? kinds[record->kind] : "unknown fault";
+    const uint32_t place = swl_fault_place(record->kind);
+    const char *kind = place < SWL_FAULT_KINDS ? kinds[place] : "unknown fault";
     const char *role = record->role < SWL_WARP_ROLE_KINDS ? roles[record->role] : "unknown";
     char waited[32], limit[32], what[240], entry[96] = "";
 

@@ -4,7 +4,7 @@
 #ifndef SWL_FAULT_H
 #define SWL_FAULT_H
 
-#include "kernels/device/fault.h"
+#include "kernels/common/faults.h"
 
 #include <stddef.h>
 #include <stdint.h>

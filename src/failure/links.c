@@ -8,7 +8,7 @@
  * kernel (resync.cuh) finds both ends agreed. */
 #include "src/group/group.h"
 
-#include "kernels/device/fault.h"
+#include "kernels/common/faults.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/memory.h"

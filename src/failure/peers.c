@@ -1,7 +1,7 @@
 /* peers.c: news between the hosts of a group. Layer: src/failure; memory: peers.h. */
 #include "src/failure/peers.h"
 
-#include "kernels/device/fault.h"
+#include "kernels/common/faults.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/memory.h"

@@ -27,7 +27,7 @@ struct swl_mend;
 struct swl_notice {
     uint64_t word; /* swl_poison_word: generation and missing rank */
     uint32_t from; /* who gave it up */
-    uint32_t kind; /* enum swl_fault_kind */
+    uint32_t kind; /* SWL_FAULT_… */
     uint32_t peer, pad;
     uint64_t expected, seen; /* of the fault record */
 };

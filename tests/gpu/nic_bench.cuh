@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device.h"
+#include "kernels/common/faults.h"
 
 #include "src/runtime/runtime.h"
 #include "transport/qp.cuh"

@@ -4,6 +4,7 @@
 #define SWL_TESTS_NIC_FIXTURE_H
 
 #include "device.h"
+#include "kernels/common/faults.h"
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"

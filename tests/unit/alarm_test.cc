@@ -1,7 +1,7 @@
 // alarm_test.cc: which alarms count for a rank, before and after ErrorClear and the recovery.
 #include "src/failure/alarm.h"
 
-#include "kernels/device/fault.h"
+#include "kernels/common/faults.h"
 
 #include <gtest/gtest.h>
 

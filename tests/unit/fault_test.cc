@@ -99,8 +99,10 @@ TEST(FaultText, SentencesHaveOneSubject)
 {
     swl_fault_record r = sample();
 
-    for (uint32_t kind :
-         {SWL_FAULT_STAGE, SWL_FAULT_GRID, SWL_FAULT_QUEUE, SWL_FAULT_HANDLE, SWL_FAULT_ABORT})
+    const uint32_t kinds[] = {SWL_FAULT_STAGE, SWL_FAULT_GRID, SWL_FAULT_QUEUE, SWL_FAULT_HANDLE,
+                              SWL_FAULT_ABORT};
+
+    for (uint32_t kind : kinds)
         for (uint32_t peer : {1u, SWL_NO_PEER}) {
             r.kind = kind;
             r.peer = peer;
@@ -147,7 +149,10 @@ TEST(FaultText, UnknownNumbersAreSurvived)
 
 TEST(FaultText, EveryKindAndRoleFits)
 {
-    for (uint32_t kind = 0; kind < SWL_FAULT_KINDS; kind++)
+#define KIND(name, tier, text) SWL_FAULT_##name,
+    const uint32_t kinds[] = {SWL_DEVICE_FAULTS(KIND) SWL_CALL_FAULTS(KIND)};
+#undef KIND
+    for (uint32_t kind : kinds)
         for (uint32_t role = 0; role < SWL_WARP_ROLE_KINDS; role++) {
             swl_fault_record r = sample();
 
@@ -158,6 +163,23 @@ TEST(FaultText, EveryKindAndRoleFits)
             r.peer_entry = UINT64_MAX;
             EXPECT_LT(text_of(r, UINT64_MAX).size(), 399u);
         }
+}
+
+// A kernel finds the tier of a wait in the kind, so both tables together number their rows.
+TEST(FaultKinds, HaveTheTierOfTheirRow)
+{
+    uint32_t place = 0;
+
+#define ROW(name, tier, text)                                                                      \
+    EXPECT_EQ(swl_fault_place(SWL_FAULT_##name), place++) << text;                                 \
+    EXPECT_EQ(swl_fault_tier(SWL_FAULT_##name), tier##u) << text;
+    SWL_DEVICE_FAULTS(ROW)
+    SWL_CALL_FAULTS(ROW)
+#undef ROW
+    EXPECT_EQ(place, static_cast<uint32_t>(SWL_FAULT_KINDS));
+    EXPECT_EQ(swl_fault_tier(SWL_FAULT_ENTRY), 0u);
+    EXPECT_EQ(swl_fault_tier(SWL_FAULT_QUEUE), 1u);
+    EXPECT_EQ(swl_fault_tier(SWL_FAULT_ARRIVAL), 2u);
 }
 
 TEST(AlarmText, NamesTheRankThatIsMissing)

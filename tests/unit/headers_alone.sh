@@ -117,7 +117,7 @@ fi
 
 # Shared headers, as C and as C++, and as CUDA.
 ours='-Wall -Wextra -Werror -I. -Iinclude -Isim -Isim/include'
-shared=$(ls src/runtime/launch.h kernels/{device/{hd,fault},common/{layout,args,block}}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h 2>/dev/null)
+shared=$(ls src/runtime/launch.h kernels/{device/{hd,fault},common/{layout,args,block,faults}}.h transport/{wqe,qp_view,rdma_view,nic_kinds}.h 2>/dev/null)
 for header in $shared; do
     compile "$header" "$(source_of "$header" c)" gcc -std=c11 $ours
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours
