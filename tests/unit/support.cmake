@@ -30,3 +30,13 @@ if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND TARGET swl_bench AND NOT SWL_SAN
                                        "${CMAKE_CURRENT_BINARY_DIR}/objects.txt")
     set_tests_properties(circles_test PROPERTIES LABELS unit TIMEOUT 120)
 endif()
+# What tools/lint says of the sources without a compiler.
+if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
+    add_test(NAME functions_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/functions_test.py")
+    set_tests_properties(functions_test PROPERTIES LABELS unit TIMEOUT 60)
+    if(EXISTS "${PROJECT_SOURCE_DIR}/.git")
+        add_test(NAME rules_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/support/rules.py"
+                 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+        set_tests_properties(rules_test PROPERTIES LABELS unit TIMEOUT 60)
+    endif()
+endif()
