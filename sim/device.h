@@ -404,6 +404,10 @@ SWL_DEV void pause_lane(const struct swl_pause *why, uint64_t deadline_ns)
 {
     simt_dev_pause(why, deadline_ns);
 }
+SWL_DEV void pause_lane_until(const struct swl_pause *why, uint64_t time_ns)
+{
+    simt_dev_pause_until(why, time_ns);
+}
 
 /* Numbers. */
 SWL_DEV uint32_t simt_float_bits(float v)

@@ -2,6 +2,8 @@
  * can move. Layer: sim. A worker owns the units of its GPUs. */
 #include "sim/simt_core.h"
 
+#include <algorithm>
+
 namespace simt
 {
 namespace
@@ -220,10 +222,9 @@ bool next_event(Worker *k)
     for (Task *t : k->tasks) /* with hang_report a host's limit is no event, its sleep is one */
         if (t->deadline < at && (!config.hang_report || t->engine || !t->ready))
             at = t->deadline;
-    if (!config.hang_report)
-        for (Warp *w : k->parked)
-            if (w->deadline < at)
-                at = w->deadline;
+    for (Warp *w :
+         k->parked) /* of a lane what is due is an event, with hang_report its limit is none */
+        at = std::min(at, config.hang_report ? w->due : w->deadline);
     if (at == kNever)
         return false;
     if (at > virtual_ns)
@@ -331,7 +332,7 @@ bool warp_wake(Worker *k, Warp *w, bool force)
     }
     w->run |= w->parked;
     w->parked = 0;
-    w->deadline = kNever;
+    w->deadline = w->due = kNever;
     (void)k;
     return true;
 }

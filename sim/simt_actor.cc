@@ -225,7 +225,8 @@ void simt_dev_point(void)
     actor_leave(a);
 }
 
-void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns)
+/* due: what the lane waits for happens then by itself. */
+static void pause(const struct swl_pause *why, uint64_t deadline_ns, bool due)
 {
     Worker *k = worker_self();
     Actor *a = k->now;
@@ -260,7 +261,19 @@ void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns)
     l->warp->parked |= 1u << l->id;
     if (deadline_ns < l->warp->deadline)
         l->warp->deadline = deadline_ns;
+    if (due && deadline_ns < l->warp->due)
+        l->warp->due = deadline_ns;
     actor_leave(l);
+}
+
+void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns)
+{
+    pause(why, deadline_ns, false);
+}
+
+void simt_dev_pause_until(const struct swl_pause *why, uint64_t time_ns)
+{
+    pause(why, time_ns, true);
 }
 
 bool simt_park(const struct simt_why *why, bool (*ready)(void *), void *arg, uint64_t deadline_ns)

@@ -82,6 +82,7 @@ struct Warp : Unit {
     uint32_t wakes;                           /* times that parked lanes were woken */
     bool listed;                              /* in the worker's parked list */
     uint64_t deadline;                        /* earliest of the parked lanes */
+    uint64_t due;                             /* the same, of what happens by itself */
     char token;
     Lane lane[32];
 };

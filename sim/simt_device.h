@@ -75,6 +75,8 @@ void simt_dev_order(int scope);
 /* Plain 16-byte store: ends what order_before_publish covers, notes the line for bulk checks. */
 void simt_dev_stored(const volatile void *at);
 void simt_dev_pause(const struct swl_pause *why, uint64_t deadline_ns);
+/* The same, for something that happens at that time by itself: no hang. */
+void simt_dev_pause_until(const struct swl_pause *why, uint64_t time_ns);
 
 void simt_dev_bulk(void *dst, const void *src, uint32_t bytes, mbarrier *barrier, const char *file,
                    int line); /* barrier: load, NULL: store */

@@ -101,7 +101,7 @@ Block *block_create(Grid *g, int id)
         w->block = b;
         w->id = i;
         w->all = w->run = ~0u;
-        w->deadline = kNever;
+        w->deadline = w->due = kNever;
         for (int lane = 0; lane < 32; lane++)
             lane_create(w, lane);
     }

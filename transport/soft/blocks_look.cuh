@@ -266,7 +266,10 @@ SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
             if (now >= limit)
                 return look;
         }
-        pause_lane(SWL_PAUSE("software NIC: no work", static_cast<int>(t->index), 0),
-                   next < limit ? next : limit);
+        if (next < limit)
+            pause_lane_until(SWL_PAUSE("software NIC: not due yet", static_cast<int>(t->index), 0),
+                             next);
+        else
+            pause_lane(SWL_PAUSE("software NIC: no work", static_cast<int>(t->index), 0), limit);
     }
 }

@@ -404,6 +404,10 @@ SWL_DEV void pause_lane(const struct swl_pause *, uint64_t)
 {
     __nanosleep(20);
 }
+SWL_DEV void pause_lane_until(const struct swl_pause *, uint64_t)
+{
+    __nanosleep(20);
+}
 
 /* ---- numbers ---- */
 

@@ -23,11 +23,12 @@ class EpBlocks : public testing::TestWithParam<const char *>
 {
 };
 
-void run(const char *shape, const char *more, int seed)
+void run(const char *shape, const char *more, int seed, bool hang_report = false)
 {
     struct simt_config before = simt_config_get(), config = before;
 
     config.preempt_per_1000 = seed ? 30 : 0;
+    config.hang_report = hang_report;
     simt_config_set(&config);
     EXPECT_BENCH(std::string(shape) + " --tokens 9 --topk 3 --experts 16 --sms 4 " + more +
                  " --schedule-seed " + std::to_string(seed));
@@ -60,6 +61,19 @@ TEST_P(EpBlocks, EveryScheduleIsExact)
 
     for (int seed = 1; seed <= (std::getenv("SWL_TEST_LONG") ? 100 : slow_build ? 2 : 4); seed++)
         run(GetParam(), "--hidden 16 --pipelined --warmup 0 --iterations 2", seed);
+}
+
+// What the NIC delivers later is no hang: a run that is well ends, also where hangs are to be reported.
+TEST_P(EpBlocks, DeliveriesToComeAreNoHang)
+{
+    Variable executor("SWIMLANE_SOFT_EXECUTOR", "blocks");
+
+    for (const char *fault : faults) {
+        Variable fails("SWIMLANE_SOFT_FAULTS", fault);
+
+        SCOPED_TRACE(fault);
+        run(GetParam(), "--hidden 16 --warmup 0 --iterations 1", 1, true);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EpBlocks, testing::ValuesIn(shapes));
