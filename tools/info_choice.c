@@ -11,13 +11,9 @@ static const struct {
     const char *needs;
 } transports[] = {
     {SWL_TRANSPORT_PEER, "GPUs of one node that reach each other's memory"},
-    {SWL_TRANSPORT_DEVX,
-     "ConnectX NIC, rdma-core with libmlx5, /dev/infiniband, locked memory, dmabuf "
-     "or nvidia_peermem, PeerMappingOverride=1 or root"},
-    {SWL_TRANSPORT_VERBS, "ConnectX NIC, rdma-core with libmlx5, /dev/infiniband, locked memory, "
-                          "dmabuf or nvidia_peermem "
-                          "for payload, PeerMappingOverride=1 or root"},
-    {SWL_TRANSPORT_PROXY, "any RDMA NIC, rdma-core, /dev/infiniband, locked memory"},
+    {SWL_TRANSPORT_MLX5, "ConnectX NIC, rdma-core with libmlx5, /dev/infiniband, locked memory, "
+                         "dmabuf or nvidia_peermem, PeerMappingOverride=1 or root"},
+    {SWL_TRANSPORT_VERBS, "any RDMA NIC, rdma-core, /dev/infiniband, locked memory"},
     {SWL_TRANSPORT_SOFT, "ranks of one process, or with blocks of kernels of one host"},
     {SWL_TRANSPORT_TCP, "a network interface that is up"},
 };

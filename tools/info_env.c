@@ -178,7 +178,7 @@ void info_unknown_variables(struct info_out *out)
 static const struct {
     const char *name, *instead;
 } not_followed[] = {
-    {"NCCL_IB_DISABLE", "SWIMLANE_TRANSPORT without devx, verbs and proxy"},
+    {"NCCL_IB_DISABLE", "SWIMLANE_TRANSPORT without mlx5 and verbs"},
     {"NCCL_NET", "SWIMLANE_TRANSPORT"},
     {"NCCL_NET_PLUGIN", "SWIMLANE_TRANSPORT"},
     {"NCCL_P2P_DISABLE", "SWIMLANE_TRANSPORT without peer"},

@@ -37,7 +37,14 @@ enum swl_soft_executor {
     SWL_SOFT_ENGINE, /* a fiber of the emulator */
 };
 
-/* How an add travels on the wire of a proxy, best first, in the order of the words of SWIMLANE_PROXY_ADDS. */
+/* Where the queue pairs of an mlx5 NIC are, in the order of the words of SWIMLANE_MLX5_RINGS. */
+enum swl_mlx5_rings {
+    SWL_MLX5_RINGS_AUTO, /* the GPU's where firmware commands work, else the host's */
+    SWL_MLX5_RINGS_GPU,  /* made by firmware commands (DevX) */
+    SWL_MLX5_RINGS_HOST, /* made by public calls, in pinned memory */
+};
+
+/* How an add travels on the verbs wire, best first, in the order of the words of SWIMLANE_VERBS_ADDS. */
 enum swl_adds {
     SWL_ADDS_ATOMICS,  /* a FETCH_ADD of the device */
     SWL_ADDS_MESSAGES, /* a SEND, applied by the peer's host */
@@ -60,6 +67,7 @@ struct swl_nic_settings {
     const char *faults;             /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
     uint32_t executor, soft_blocks; /* SWIMLANE_SOFT_EXECUTOR, _BLOCKS; 0 = auto */
     uint32_t adds;                  /* enum swl_adds: no better one is used */
+    uint32_t rings;                 /* enum swl_mlx5_rings */
 };
 
 /* ib_p: room for what settings.ib points to. */

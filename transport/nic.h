@@ -54,7 +54,7 @@ struct swl_nic_config {
 };
 
 struct swl_nic_caps {
-    const char *name;   /* "soft", "devx", ... */
+    const char *name;   /* "soft", "mlx5", ... */
     const char *device; /* of hardware, with the NIC's lifetime; NULL = none or unknown */
     uint32_t max_depth;
     uint32_t max_qps;

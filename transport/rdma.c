@@ -182,7 +182,7 @@ static ncclResult_t register_memory(struct rdma_nic *n, const struct swl_rdma_co
     return ncclSuccess;
 }
 
-/* "devx on mlx5_0, mlx5_1; verbs on mlx5_0" */
+/* "mlx5 on mlx5_0, mlx5_1; verbs on mlx5_0" */
 static void add_name(struct swl_rdma *r, const struct rdma_nic *n, const struct swl_nic_caps *caps)
 {
     const size_t at = strlen(r->name);

@@ -76,7 +76,7 @@ ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t link,
                                 const struct swl_nic_address *theirs);
 /* Bytes of device memory that the NICs hold. */
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma);
-/* "soft", "devx on mlx5_0, mlx5_1; verbs on mlx5_0", ... or "none" */
+/* "soft", "mlx5 on mlx5_0, mlx5_1; verbs on mlx5_0", ... or "none" */
 const char *swl_rdma_name(const struct swl_rdma *rdma);
 
 #ifdef __cplusplus

@@ -6,9 +6,7 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
-#include "transport/mlx5/devx.h"
-#include "transport/mlx5/usable.h"
-#include "transport/mlx5/verbs.h"
+#include "transport/mlx5/mlx5.h"
 #include "transport/proxy/verbs_wire.h"
 #include "transport/site.h"
 #include "transport/soft/executor.h"
@@ -80,7 +78,8 @@ struct swl_nic_settings swl_nic_settings_of(const struct swl_options *o, struct 
         .faults = o->soft_faults,
         .executor = o->soft_executor,
         .soft_blocks = o->soft_blocks,
-        .adds = o->proxy_adds,
+        .adds = o->verbs_adds,
+        .rings = o->mlx5_rings,
     };
 
     *ib_p = (struct swl_nic_ib){
@@ -125,9 +124,8 @@ static uint32_t allowed_here(uint32_t transports)
     return emulated() ? SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT : all;
 }
 
-/* Drivers one behind the other with the same reason, as a library that is missing, say it once: `last` is
- * where the newest reason and its names begin. */
-static void add_why(struct swl_select_fact *fact, size_t *last, const char *name, const char *why)
+void swl_select_add_why(struct swl_select_fact *fact, size_t *last, const char *name,
+                        const char *why)
 {
     const size_t end = strlen(fact->why);
     const char *names = fact->why + *last, *colon = strstr(names, ": ");
@@ -163,11 +161,11 @@ void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
         if (!(fact_p->allowed & d->bit))
             continue;
         if (d->by_gpu && emulated())
-            add_why(fact_p, &last, d->name, "no NIC reaches emulated memory");
+            swl_select_add_why(fact_p, &last, d->name, "no NIC reaches emulated memory");
         else if (d->usable(config, why, sizeof(why)))
             fact_p->usable |= d->bit;
         else
-            add_why(fact_p, &last, d->name, why);
+            swl_select_add_why(fact_p, &last, d->name, why);
     }
     if (fact_p->usable & SWL_TRANSPORT_TCP)
         (void)swl_tcp_choose(config->settings.socket_ifname, &fact_p->tcp, &reason);

@@ -41,7 +41,7 @@ struct swl_select_fact {
     uint32_t allowed;         /* as SWIMLANE_TRANSPORT says; of auto: what auto stands for here */
     uint32_t usable;          /* of the allowed drivers, those that work here */
     uint64_t host;            /* equal for ranks whose software NICs reach each other */
-    char why[SWL_SELECT_WHY]; /* the allowed drivers that do not work: "devx: no device; tcp: …" */
+    char why[SWL_SELECT_WHY]; /* the allowed drivers that do not work: "mlx5: no device; tcp: …" */
     struct tcp_place tcp;     /* where tcp would listen, if it is usable */
     bool listed;              /* SWIMLANE_TRANSPORT is set and not auto */
 };
@@ -49,6 +49,10 @@ struct swl_select_fact {
 /* Ask the drivers that `transports` (SWIMLANE_TRANSPORT) allows. Local, may open devices. */
 void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
                     struct swl_select_fact *fact_p);
+/* For swl_select_ask: one more driver that does not work. Drivers one behind the other with the same reason,
+ * as a library that is missing, say it once; *last is where the newest reason begins, 0 at first. */
+void swl_select_add_why(struct swl_select_fact *fact, size_t *last, const char *name,
+                        const char *why);
 /* Bit of the best driver for two ranks; 0 = none. Symmetric. */
 uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_select_fact *b);
 /* What the links of the group are at worst: the best driver that all ranks can use, else the worst that

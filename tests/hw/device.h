@@ -3,7 +3,7 @@
 
 #include "transport/nic.h"
 
-enum class Driver { devx, verbs };
+enum class Driver { gpu, host }; // where its rings are
 
 ncclResult_t device_open(struct swl_nic **nic_p, Driver driver,
                          const struct swl_nic_config *config);

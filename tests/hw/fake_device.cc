@@ -9,8 +9,8 @@ ncclResult_t device_open(struct swl_nic **nic_p, Driver driver, const struct swl
     const struct swl_verbs verbs = fake_verbs();
 
     fake.ports.resize(1);
-    return driver == Driver::devx ? swl_devx_create_on(nic_p, config, &verbs)
-                                  : swl_mlv_create_on(nic_p, config, &verbs);
+    return driver == Driver::gpu ? swl_devx_create_on(nic_p, config, &verbs)
+                                 : swl_mlv_create_on(nic_p, config, &verbs);
 }
 
 void device_run()

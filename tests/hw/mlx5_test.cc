@@ -237,9 +237,9 @@ TEST_P(Mlx5Hardware, ErrorOnDemandFlushesWhatIsPosted)
     expect_exchange(9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drivers, Mlx5Hardware, ::testing::Values(Driver::devx, Driver::verbs),
+INSTANTIATE_TEST_SUITE_P(Drivers, Mlx5Hardware, ::testing::Values(Driver::gpu, Driver::host),
                          [](const ::testing::TestParamInfo<Driver> &one) {
-                             return std::string(one.param == Driver::devx ? "devx" : "verbs");
+                             return std::string(one.param == Driver::gpu ? "gpu" : "host");
                          });
 
 } // namespace

@@ -89,7 +89,7 @@ class Info(unittest.TestCase):
         self.assertIsInstance(got["gpus"], list)
         self.assertIsInstance(got["nics"], list)
         self.assertEqual(got["nics_found"] >= len(got["nics"]), True)
-        self.assertEqual(set(got["transports"]), {"peer", "devx", "verbs", "proxy", "soft", "tcp"})
+        self.assertEqual(set(got["transports"]), {"peer", "mlx5", "verbs", "soft", "tcp"})
         for name, t in got["transports"].items():
             self.assertIsInstance(t["allowed"], bool, name)
             self.assertIsInstance(t.get("works_here", True), bool, name)
@@ -107,9 +107,9 @@ class Info(unittest.TestCase):
         for words in ("libibverbs.so.1", "libibverbs1", "variables:"):
             self.assertIn(words, got.stdout)
         got = info("--nodes", "2", LD_PRELOAD=HIDE_RDMA)
-        for name in ("devx", "verbs", "proxy"):
+        for name in ("mlx5", "verbs"):
             self.assertFalse(got["transports"][name]["works_here"], name)
-        self.assertIn("libibverbs.so.1", got["transports"]["proxy"]["why_not"])
+        self.assertIn("libibverbs.so.1", got["transports"]["verbs"]["why_not"])
         self.assertTrue(got["transports"]["tcp"]["works_here"])
         self.assertIn("libibverbs.so.1", got["host"]["rdma_core"])
 

@@ -1,7 +1,7 @@
 // The mlx5 NIC over verbs and the fake: creation, rings, doorbells, connection, failure, reset.
 #include "tests/unit/devx_fixture.h"
 #include "tests/unit/site_tree.h"
-#include "transport/mlx5/usable.h"
+#include "transport/mlx5/mlx5.h"
 
 #include "transport/wqe.h"
 #include <unistd.h>
@@ -45,14 +45,14 @@ TEST_F(Verbs, CreatesAndGivesBackEverythingWithoutFirmwareCommands)
 
     ASSERT_EQ(create(&nic), ncclSuccess) << swl_last_error();
     nic->ops->caps(nic, &caps);
-    EXPECT_STREQ(caps.name, "verbs");
+    EXPECT_STREQ(caps.name, "mlx5");
     EXPECT_STREQ(caps.device, "mlx5_0");
     EXPECT_EQ(caps.device_bytes, 0u);
     EXPECT_TRUE(fake.commands.empty());
     EXPECT_EQ(fake.count("gpu"), 0);
     EXPECT_EQ(fake.accesses, std::vector<int>{1}); // sinks
+    EXPECT_EQ(nic->ops->destroy(nullptr), ncclSuccess);
     EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
-    EXPECT_EQ(swl_mlv_ops()->destroy(nullptr), ncclSuccess);
 }
 
 TEST_F(Verbs, SettingsThatNoDeviceHasAreRefused)
@@ -374,6 +374,76 @@ TEST_F(Verbs, SecondNicOfARankIsTheNextDevice)
     }
 }
 
+// ---- one driver, two ways
+
+// How many firmware commands the way that was chosen has taken to make a NIC; -1: none was made.
+int commands_of(const struct swl_nic_config *config, const struct swl_verbs *verbs)
+{
+    struct swl_nic *nic = nullptr;
+    int n;
+
+    fake.commands.clear();
+    if (swl_mlx5_create_on(&nic, config, verbs) != ncclSuccess)
+        return -1;
+    n = static_cast<int>(fake.commands.size());
+    EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
+    return n;
+}
+
+TEST_F(Verbs, RingsAreWhereTheVariableOrWhatWorksPutsThem)
+{
+    const SiteTree tree;
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    char why[240] = "";
+
+    config.near = &near;
+    for (bool refused : {false, true})
+        for (uint32_t rings : {SWL_MLX5_RINGS_AUTO, SWL_MLX5_RINGS_GPU, SWL_MLX5_RINGS_HOST}) {
+            const bool host = rings == SWL_MLX5_RINGS_HOST || (refused && rings == 0);
+
+            fake = FakeMlx5();
+            fake.ports = {FakePort()};
+            config.settings.rings = rings;
+            if (refused) {
+                fake.fail_name = "mlx5dv_open_device";
+                fake.fail_errno = 95;
+                fake.fail_at = 1;
+            }
+            const bool usable = swl_mlx5_usable_on(&verbs, &config, why, sizeof(why));
+            EXPECT_EQ(usable, !refused || rings != SWL_MLX5_RINGS_GPU) << rings << refused << why;
+            fake.calls = 0;
+            const int n = commands_of(&config, &verbs);
+            if (!usable)
+                EXPECT_EQ(n, -1);
+            else
+                EXPECT_EQ(n == 0, host) << rings << refused;
+        }
+}
+
+// Each rank chooses for itself.
+TEST_F(VerbsPair, EndsOfBothWaysConnectWithEachOther)
+{
+    ASSERT_EQ(create(&nic[0], 0), ncclSuccess) << swl_last_error();
+    create_on = swl_devx_create_on;
+    ASSERT_EQ(create(&nic[1], 1), ncclSuccess) << swl_last_error();
+    for (int n = 0; n < 2; n++)
+        ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();
+    exchange();
+    for (int n = 0; n < 2; n++) {
+        ASSERT_EQ(connect(n), ncclSuccess) << swl_last_error();
+        EXPECT_EQ(query(n).state, SWL_NIC_QP_READY);
+    }
+}
+
+// Rings in memory of the GPU did not tell their partition.
+TEST_F(Mlx5Pair, D_C9_EndsInDifferentPartitionsAreRefused)
+{
+    fake.ports[1].pkeys[2] = 0x8124;
+    open();
+    EXPECT_EQ(connect(0), ncclInvalidUsage);
+    expect_said("the ends are in different partitions (SWIMLANE_IB_PKEY)");
+}
+
 // ---- would it work: DevX is refused, verbs are not
 
 TEST_F(Verbs, WorksWhereDevxIsRefused)
@@ -384,22 +454,22 @@ TEST_F(Verbs, WorksWhereDevxIsRefused)
 
     config.near = &near;
     fake.ports.resize(1);
-    EXPECT_TRUE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why))) << why;
+    EXPECT_TRUE(swl_mlx5_way_usable(&verbs, true, &config, why, sizeof(why))) << why;
     fake.fail_name = "mlx5dv_open_device";
     fake.fail_errno = 95;
     fake.fail_at = 1;
     fake.calls = 0;
-    EXPECT_FALSE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why)));
+    EXPECT_FALSE(swl_mlx5_way_usable(&verbs, true, &config, why, sizeof(why)));
     EXPECT_STREQ(why, "mlx5_0 cannot be opened for DevX: Operation not supported");
-    EXPECT_TRUE(swl_mlx5_usable(&verbs, false, &config, why, sizeof(why))) << why;
+    EXPECT_TRUE(swl_mlx5_way_usable(&verbs, false, &config, why, sizeof(why))) << why;
     fake = FakeMlx5();
     fake.ports = {FakePort()};
     fake.fail_name = "general_cmd";
     fake.fail_errno = 1;
     fake.fail_at = 1;
-    EXPECT_FALSE(swl_mlx5_usable(&verbs, true, &config, why, sizeof(why)));
+    EXPECT_FALSE(swl_mlx5_way_usable(&verbs, true, &config, why, sizeof(why)));
     EXPECT_STREQ(why, "mlx5_0 takes no firmware commands: QUERY_HCA_CAP: Operation not permitted");
-    EXPECT_TRUE(swl_mlx5_usable(&verbs, false, &config, why, sizeof(why))) << why;
+    EXPECT_TRUE(swl_mlx5_way_usable(&verbs, false, &config, why, sizeof(why))) << why;
 }
 
 // Whom the driver does not let write registers of NICs from the GPU: no mlx5 transport is usable, for the
@@ -416,7 +486,8 @@ TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
             char why[240] = "";
 
             user = who;
-            EXPECT_EQ(swl_mlx5_usable(&verbs, devx, &config, why, sizeof(why)), who == 0) << why;
+            EXPECT_EQ(swl_mlx5_way_usable(&verbs, devx, &config, why, sizeof(why)), who == 0)
+                << why;
             EXPECT_EQ(std::string(why).find("without PeerMappingOverride=1") != std::string::npos,
                       who != 0)
                 << why;

@@ -111,7 +111,7 @@ TEST_F(Options, FlagsTakeSixWords)
 
 TEST_F(Options, TransportsAreAListInAnyCase)
 {
-    const uint32_t peer = 1, soft = 16, tcp = 32; // the words behind auto, in order
+    const uint32_t peer = 1, soft = 8, tcp = 16; // the words behind auto, in order
 
     EXPECT_EQ(read("SWIMLANE_TRANSPORT", "Peer,SOFT"), "");
     EXPECT_EQ(o.transports, peer | soft);
@@ -131,7 +131,7 @@ TEST_F(Options, OfAListWithAnUnknownWordTheRestCounts)
                 {"peers", "'peers'", 0},
                 {"auto,peer", "'auto'", 1},
                 {"peer;tcp", "'peer;tcp'", 0},
-                {"peer,nvlink,tcp,x", "'nvlink'", 33}};
+                {"peer,nvlink,tcp,x", "'nvlink'", 17}};
 
     for (const auto &row : rows) {
         const std::string said = read("SWIMLANE_TRANSPORT", row.text);

@@ -1,4 +1,4 @@
-/* device.h: an open mlx5 device, as both drivers of this folder use it.
+/* device.h: an open mlx5 device, and what both ways to make queue pairs share.
  *
  * Layer: transport/mlx5. Owner of the device's context, its protection domain and the regions that the
  * user registers; they end in the order regions, domain, context. The table of rdma-core's functions is
@@ -30,6 +30,15 @@ struct mlx5_device {
     uint32_t pdn; /* of pd, with devx */
     struct mlx5_region *regions;
 };
+
+/* Address of a queue pair, the same whichever way has made it. */
+#define MLX5_ADDRESS_ID 0x6d6c7835u /* changes with the struct */
+struct mlx5_address {
+    uint32_t id;
+    struct mlx5_end end;
+};
+static_assert(sizeof(struct mlx5_address) <= sizeof(struct swl_nic_address),
+              "the address travels inside the opaque one");
 
 /* What failed, way by way, for one sentence. */
 struct mlx5_reasons {

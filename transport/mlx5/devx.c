@@ -106,55 +106,6 @@ static ncclResult_t close_all(struct devx_nic *nic)
     return rc;
 }
 
-ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
-                                const struct swl_verbs *verbs)
-{
-    struct devx_nic *nic;
-    ncclResult_t rc;
-
-    SWL_TRY(swl_mlx5_check_config(config));
-    nic = calloc(1, sizeof(*nic));
-    if (nic) {
-        nic->max_qps = config->max_qps ? config->max_qps : 1;
-        nic->qps = calloc(nic->max_qps, sizeof(*nic->qps));
-    }
-    if (nic == NULL || nic->qps == NULL) {
-        free(nic);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
-    }
-    nic->base.ops = swl_devx_ops();
-    nic->device.verbs = *verbs;
-    nic->device.rank = config->rank;
-    nic->device.devx = true;
-    nic->first_index = config->first_index;
-    nic->timeout_ns = config->timeout_ns;
-    rc = open_all(nic, config);
-    if (rc != ncclSuccess) {
-        (void)close_all(nic);
-        free(nic);
-        return rc;
-    }
-    swl_log(SWL_LEVEL_INFO, "rank %u nic: devx on %s port %u, rings by %s", nic->device.rank,
-            nic->device.port.name, nic->device.port.number, mlx5_way_text(nic->rings.way));
-    *nic_p = &nic->base;
-    return ncclSuccess;
-}
-
-static ncclResult_t devx_create(struct swl_nic **nic_p, const struct swl_nic_config *config)
-{
-    struct swl_verbs verbs;
-    char why[256];
-    ncclResult_t rc;
-
-    if (!swl_verbs_load(&verbs, true, NULL, why, sizeof(why)))
-        return swl_fail(ncclSystemError, "rank %u nic: %s", config->rank, why);
-    rc = swl_devx_create_on(nic_p, config, &verbs);
-    if (rc != ncclSuccess)
-        swl_verbs_unload(&verbs);
-    return rc;
-}
-
 static ncclResult_t devx_destroy(struct swl_nic *base)
 {
     struct devx_nic *nic = devx_of(base);
@@ -174,7 +125,7 @@ static void devx_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
     const uint32_t log_depth = nic->caps.log_max_qp_size;
 
     memset(caps_p, 0, sizeof(*caps_p));
-    caps_p->name = "devx";
+    caps_p->name = "mlx5";
     caps_p->device = nic->device.port.name;
     caps_p->max_depth = log_depth < 15 ? 1u << log_depth : SWL_WQE_DEPTH_MAX;
     caps_p->max_qps = MLX5_QPS_MAX;
@@ -193,23 +144,52 @@ static ncclResult_t devx_dereg_mr(struct swl_nic *base, const struct swl_nic_reg
     return swl_mlx5_dereg(&devx_of(base)->device, region);
 }
 
-const struct swl_nic_ops *swl_devx_ops(void)
-{
-    static const struct swl_nic_ops ops = {
-        .name = "devx",
-        .create = devx_create,
-        .destroy = devx_destroy,
-        .caps = devx_caps,
-        .reg_mr = devx_reg_mr,
-        .dereg_mr = devx_dereg_mr,
-        .create_qp = swl_devx_create_qp,
-        .address = swl_devx_address,
-        .connect = swl_devx_connect,
-        .view = swl_devx_view,
-        .query = swl_devx_query,
-        .to_error = swl_devx_to_error,
-        .reset = swl_devx_reset,
-    };
+static const struct swl_nic_ops ops = {
+    .name = "mlx5",
+    .destroy = devx_destroy,
+    .caps = devx_caps,
+    .reg_mr = devx_reg_mr,
+    .dereg_mr = devx_dereg_mr,
+    .create_qp = swl_devx_create_qp,
+    .address = swl_devx_address,
+    .connect = swl_devx_connect,
+    .view = swl_devx_view,
+    .query = swl_devx_query,
+    .to_error = swl_devx_to_error,
+    .reset = swl_devx_reset,
+};
 
-    return &ops;
+ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
+                                const struct swl_verbs *verbs)
+{
+    struct devx_nic *nic;
+    ncclResult_t rc;
+
+    SWL_TRY(swl_mlx5_check_config(config));
+    nic = calloc(1, sizeof(*nic));
+    if (nic) {
+        nic->max_qps = config->max_qps ? config->max_qps : 1;
+        nic->qps = calloc(nic->max_qps, sizeof(*nic->qps));
+    }
+    if (nic == NULL || nic->qps == NULL) {
+        free(nic);
+        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
+                        config->max_qps);
+    }
+    nic->base.ops = &ops;
+    nic->device.verbs = *verbs;
+    nic->device.rank = config->rank;
+    nic->device.devx = true;
+    nic->first_index = config->first_index;
+    nic->timeout_ns = config->timeout_ns;
+    rc = open_all(nic, config);
+    if (rc != ncclSuccess) {
+        (void)close_all(nic);
+        free(nic);
+        return rc;
+    }
+    swl_log(SWL_LEVEL_INFO, "rank %u nic: mlx5 on %s port %u, rings by %s", nic->device.rank,
+            nic->device.port.name, nic->device.port.number, mlx5_way_text(nic->rings.way));
+    *nic_p = &nic->base;
+    return ncclSuccess;
 }

@@ -1,6 +1,6 @@
 /* devx.h: the mlx5 NIC whose queue pairs are made by raw firmware commands (DevX).
  *
- * Layer: transport/mlx5, behind nic.h; private to devx*.c but for the two functions at the end.
+ * Layer: transport/mlx5, behind nic.h; private to devx*.c but for the function at the end.
  *
  * Who owns what. The NIC owns, and gives back in reverse order: the table of rdma-core's functions,
  * the context of the device, a protection domain, a page of doorbell registers (UAR) with its mapping
@@ -87,9 +87,7 @@ ncclResult_t swl_devx_reset(struct swl_nic *base, uint32_t qp);
 /* Both objects of a queue pair; the first failure. */
 ncclResult_t swl_devx_destroy_qp(struct devx_nic *nic, struct devx_qp *q);
 
-/* For select.c. */
-const struct swl_nic_ops *swl_devx_ops(void);
-/* create with a table that is loaded already; on success the NIC owns what the table holds. */
+/* For mlx5.c, with a table that is loaded already; on success the NIC owns what the table holds. */
 ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
                                 const struct swl_verbs *verbs);
 

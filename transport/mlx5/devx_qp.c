@@ -17,16 +17,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define ADDRESS_ID  0x64657678u /* changes with struct devx_address */
 #define PSN_MASK    0xffffffu
 #define PSN_QUARTER 0x400000u
-
-struct devx_address {
-    uint32_t id;
-    struct mlx5_end end;
-};
-static_assert(sizeof(struct devx_address) <= sizeof(struct swl_nic_address),
-              "the address travels inside the opaque one");
 
 /* Run a command on the object that is to change; the sentence names the queue pair. */
 static ncclResult_t modify(struct devx_nic *nic, struct devx_qp *q, struct mlx5_command *c)
@@ -173,6 +165,7 @@ static void describe(const struct devx_nic *nic, const struct devx_qp *q, struct
     end->psn = q->psn;
     end->ece = q->ece;
     end->lid = nic->device.port.lid;
+    end->pkey = nic->device.port.pkey;
     end->mtu = nic->device.port.mtu;
     end->ethernet = nic->device.port.ethernet;
     end->grh_required = nic->device.port.grh_required;
@@ -184,7 +177,7 @@ static void describe(const struct devx_nic *nic, const struct devx_qp *q, struct
 ncclResult_t swl_devx_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p)
 {
     const struct devx_nic *nic = devx_of(base);
-    struct devx_address a = {.id = ADDRESS_ID};
+    struct mlx5_address a = {.id = MLX5_ADDRESS_ID};
 
     describe(nic, &nic->qps[qp], &a.end);
     memset(address_p, 0, sizeof(*address_p));
@@ -271,7 +264,7 @@ ncclResult_t swl_devx_connect(struct swl_nic *base, uint32_t qp, const struct sw
 {
     struct devx_nic *nic = devx_of(base);
     struct devx_qp *q = &nic->qps[qp];
-    struct devx_address a;
+    struct mlx5_address a;
     struct mlx5_path path;
     struct mlx5_end mine;
     const char *why;
@@ -281,7 +274,7 @@ ncclResult_t swl_devx_connect(struct swl_nic *base, uint32_t qp, const struct sw
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is %s", nic->device.rank,
                         q->qpn,
                         q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
-    if (a.id != ADDRESS_ID)
+    if (a.id != MLX5_ADDRESS_ID)
         return swl_fail(ncclInvalidUsage,
                         "rank %u nic: queue pair 0x%06x: the peer's NIC is of another kind or "
                         "version",

@@ -66,54 +66,6 @@ static ncclResult_t close_all(struct mlv_nic *nic)
     return rc;
 }
 
-ncclResult_t swl_mlv_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
-                               const struct swl_verbs *verbs)
-{
-    struct mlv_nic *nic;
-    ncclResult_t rc;
-
-    SWL_TRY(swl_mlx5_check_config(config));
-    nic = calloc(1, sizeof(*nic));
-    if (nic) {
-        nic->max_qps = config->max_qps ? config->max_qps : 1;
-        nic->qps = calloc(nic->max_qps, sizeof(*nic->qps));
-    }
-    if (nic == NULL || nic->qps == NULL) {
-        free(nic);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
-    }
-    nic->base.ops = swl_mlv_ops();
-    nic->device.verbs = *verbs;
-    nic->device.rank = config->rank;
-    nic->depth = config->depth;
-    nic->first_index = config->first_index;
-    rc = open_all(nic, config);
-    if (rc != ncclSuccess) {
-        (void)close_all(nic);
-        free(nic);
-        return rc;
-    }
-    swl_log(SWL_LEVEL_INFO, "rank %u nic: verbs on %s port %u, rings in host memory", config->rank,
-            nic->device.port.name, nic->device.port.number);
-    *nic_p = &nic->base;
-    return ncclSuccess;
-}
-
-static ncclResult_t mlv_create(struct swl_nic **nic_p, const struct swl_nic_config *config)
-{
-    struct swl_verbs verbs;
-    char why[256];
-    ncclResult_t rc;
-
-    if (!swl_verbs_load(&verbs, true, NULL, why, sizeof(why)))
-        return swl_fail(ncclSystemError, "rank %u nic: %s", config->rank, why);
-    rc = swl_mlv_create_on(nic_p, config, &verbs);
-    if (rc != ncclSuccess)
-        swl_verbs_unload(&verbs);
-    return rc;
-}
-
 static ncclResult_t mlv_destroy(struct swl_nic *base)
 {
     struct mlv_nic *nic = mlv_of(base);
@@ -132,7 +84,7 @@ static void mlv_caps(const struct swl_nic *base, struct swl_nic_caps *caps_p)
     const struct mlv_nic *nic = (const struct mlv_nic *)base;
 
     memset(caps_p, 0, sizeof(*caps_p));
-    caps_p->name = "verbs";
+    caps_p->name = "mlx5";
     caps_p->device = nic->device.port.name;
     caps_p->max_depth = DEPTH_MAX;
     caps_p->max_qps = MLX5_QPS_MAX;
@@ -150,23 +102,51 @@ static ncclResult_t mlv_dereg_mr(struct swl_nic *base, const struct swl_nic_regi
     return swl_mlx5_dereg(&mlv_of(base)->device, region);
 }
 
-const struct swl_nic_ops *swl_mlv_ops(void)
-{
-    static const struct swl_nic_ops ops = {
-        .name = "verbs",
-        .create = mlv_create,
-        .destroy = mlv_destroy,
-        .caps = mlv_caps,
-        .reg_mr = mlv_reg_mr,
-        .dereg_mr = mlv_dereg_mr,
-        .create_qp = swl_mlv_create_qp,
-        .address = swl_mlv_address,
-        .connect = swl_mlv_connect,
-        .view = swl_mlv_view,
-        .query = swl_mlv_query,
-        .to_error = swl_mlv_to_error,
-        .reset = swl_mlv_reset,
-    };
+static const struct swl_nic_ops ops = {
+    .name = "mlx5",
+    .destroy = mlv_destroy,
+    .caps = mlv_caps,
+    .reg_mr = mlv_reg_mr,
+    .dereg_mr = mlv_dereg_mr,
+    .create_qp = swl_mlv_create_qp,
+    .address = swl_mlv_address,
+    .connect = swl_mlv_connect,
+    .view = swl_mlv_view,
+    .query = swl_mlv_query,
+    .to_error = swl_mlv_to_error,
+    .reset = swl_mlv_reset,
+};
 
-    return &ops;
+ncclResult_t swl_mlv_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
+                               const struct swl_verbs *verbs)
+{
+    struct mlv_nic *nic;
+    ncclResult_t rc;
+
+    SWL_TRY(swl_mlx5_check_config(config));
+    nic = calloc(1, sizeof(*nic));
+    if (nic) {
+        nic->max_qps = config->max_qps ? config->max_qps : 1;
+        nic->qps = calloc(nic->max_qps, sizeof(*nic->qps));
+    }
+    if (nic == NULL || nic->qps == NULL) {
+        free(nic);
+        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
+                        config->max_qps);
+    }
+    nic->base.ops = &ops;
+    nic->device.verbs = *verbs;
+    nic->device.rank = config->rank;
+    nic->depth = config->depth;
+    nic->first_index = config->first_index;
+    rc = open_all(nic, config);
+    if (rc != ncclSuccess) {
+        (void)close_all(nic);
+        free(nic);
+        return rc;
+    }
+    swl_log(SWL_LEVEL_INFO, "rank %u nic: mlx5 on %s port %u, rings in host memory", config->rank,
+            nic->device.port.name, nic->device.port.number);
+    *nic_p = &nic->base;
+    return ncclSuccess;
 }

@@ -1,6 +1,6 @@
 /* verbs.h: the mlx5 NIC whose queue pairs are made by the public calls of libibverbs and libmlx5.
  *
- * Layer: transport/mlx5, behind nic.h; private to verbs*.c but for the functions at the end. Needs no
+ * Layer: transport/mlx5, behind nic.h; private to verbs*.c but for the function at the end. Needs no
  * right to firmware commands and no dmabuf for its queues: these lie in pinned host memory.
  *
  * Who owns what. The library takes the memory of rings and records from this NIC, by its allocator
@@ -90,9 +90,7 @@ ncclResult_t swl_mlv_reset(struct swl_nic *base, uint32_t qp);
 /* Both objects of a queue pair; the first failure. */
 ncclResult_t swl_mlv_close_qp(struct mlv_nic *nic, struct mlv_qp *q);
 
-/* For select.c. */
-const struct swl_nic_ops *swl_mlv_ops(void);
-/* create with a table that is loaded already; on success the NIC owns what the table holds. */
+/* For mlx5.c, with a table that is loaded already; on success the NIC owns what the table holds. */
 ncclResult_t swl_mlv_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
                                const struct swl_verbs *verbs);
 

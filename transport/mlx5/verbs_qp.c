@@ -11,16 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define ADDRESS_ID       0x6d6c7671u /* changes with struct mlv_address */
-#define COMPLETIONS      1           /* asked for; the library makes it two */
-#define COMPLETIONS_MOST 16u         /* a poster looks at each */
-
-struct mlv_address {
-    uint32_t id;
-    struct mlx5_end end;
-};
-static_assert(sizeof(struct mlv_address) <= sizeof(struct swl_nic_address),
-              "the address travels inside the opaque one");
+#define COMPLETIONS      1   /* asked for; the library makes it two */
+#define COMPLETIONS_MOST 16u /* a poster looks at each */
 
 /* `error` of a call, 0 = none; the sentence's subject is the device. */
 static ncclResult_t step(const struct mlv_nic *nic, int error, const char *what)
@@ -165,7 +157,7 @@ ncclResult_t swl_mlv_address(struct swl_nic *base, uint32_t qp, struct swl_nic_a
 {
     const struct mlv_nic *nic = mlv_of(base);
     const struct mlv_qp *q = &nic->qps[qp];
-    struct mlv_address a = {.id = ADDRESS_ID};
+    struct mlx5_address a = {.id = MLX5_ADDRESS_ID};
 
     if (q->qp == NULL)
         return lost(nic, qp);
@@ -191,7 +183,7 @@ ncclResult_t swl_mlv_connect(struct swl_nic *base, uint32_t qp, const struct swl
     struct mlv_nic *nic = mlv_of(base);
     struct mlv_qp *q = &nic->qps[qp];
     const char *why = "the peer's NIC is of another kind or version";
-    struct mlv_address a;
+    struct mlx5_address a;
     struct mlx5_path path;
     struct mlx5_end mine;
     ncclResult_t rc;
@@ -202,7 +194,7 @@ ncclResult_t swl_mlv_connect(struct swl_nic *base, uint32_t qp, const struct swl
                         q->qpn,
                         q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
     mine = swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
-    if (a.id != ADDRESS_ID || !swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
+    if (a.id != MLX5_ADDRESS_ID || !swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x of %s port %u: %s",
                         nic->device.rank, q->qpn, nic->device.port.name, nic->device.port.number,
                         why);

@@ -88,8 +88,7 @@ TEST_F(FieldNetwork, F03_DeadDoorbellIsReportedWithNetworkAndPeer)
 // The oracle is the same for all: what verifies in one combination has the bytes of the others.
 TEST_F(FieldNetwork, F85_PathsSwitchedOffDoNotChangeResults)
 {
-    for (const char *list :
-         {"auto", "peer,soft", "soft", "devx,soft", "peer,devx,verbs,proxy,soft,tcp"})
+    for (const char *list : {"auto", "peer,soft", "soft", "mlx5,soft", "peer,mlx5,verbs,soft,tcp"})
         for (const char *executor : {"engine", "blocks"}) {
             SCOPED_TRACE(list);
             setenv("SWIMLANE_TRANSPORT", list, 1);
@@ -104,7 +103,7 @@ TEST_F(FieldNetwork, F85_PathsSwitchedOffDoNotChangeResults)
 TEST_F(FieldNetwork, F85_ProxiesDoNotChangeResults)
 {
     over_tcp();
-    for (const char *list : {"peer,tcp", "tcp", "devx,tcp"}) {
+    for (const char *list : {"peer,tcp", "tcp", "mlx5,tcp"}) {
         SCOPED_TRACE(list);
         setenv("SWIMLANE_TRANSPORT", list, 1);
         EXPECT_NE(said_by(line(2, 2, "--tokens 17 --hidden 128 --ragged"), true)
@@ -226,7 +225,8 @@ TEST_F(FieldNetwork, F98_EverySettingBesideEveryTransport)
                     {"SWIMLANE_IB_TIMEOUT", "31", VERBS},
                     {"NCCL_IB_RETRY_CNT", "1", VERBS},
                     {"SWIMLANE_IB_PKEY", "7", VERBS},
-                    {"SWIMLANE_PROXY_ADDS", "messages", VERBS},
+                    {"SWIMLANE_MLX5_RINGS", "host", VERBS},
+                    {"SWIMLANE_VERBS_ADDS", "messages", VERBS},
                     {"SWIMLANE_SOFT_LINK", "400:3", ANY_SOFT},
                     {"SWIMLANE_SOFT_EXECUTOR", "blocks", SOFT},
                     {"SWIMLANE_SOFT_BLOCKS", "2", SOFT},
@@ -236,7 +236,7 @@ TEST_F(FieldNetwork, F98_EverySettingBesideEveryTransport)
                     {"NCCL_IB_QPS_PER_CONNECTION", "1", ALL}};
     const std::string shape = line(2, 1, "--tokens 5 --hidden 16 --iterations 1 --warmup 0");
 
-    for (const char *transports : {"auto", "soft", "peer,devx,soft", "peer,tcp", "verbs,proxy,tcp"})
+    for (const char *transports : {"auto", "soft", "peer,mlx5,soft", "peer,tcp", "mlx5,verbs,tcp"})
         for (const auto &setting : settings) {
             const bool tcp = strstr(transports, "tcp") != nullptr;
             const Variable list("SWIMLANE_TRANSPORT", transports);

@@ -201,9 +201,9 @@ TEST(GroupCreate, TransportsThatAreNotAllowedAreNotUsed)
         ncclResult_t two_nodes, one_node;
     } cases[] = {
         {"peer", ncclInvalidUsage, ncclSuccess},      {"peer,verbs", ncclInvalidUsage, ncclSuccess},
-        {"peer,devx", ncclInvalidUsage, ncclSuccess}, // no NIC reaches emulated memory
-        {"devx,soft,peer", ncclSuccess, ncclSuccess}, {"soft", ncclSuccess, ncclSuccess},
-        {"devx", ncclInvalidUsage, ncclInvalidUsage}, // without peer, also within a node
+        {"peer,mlx5", ncclInvalidUsage, ncclSuccess}, // no NIC reaches emulated memory
+        {"mlx5,soft,peer", ncclSuccess, ncclSuccess}, {"soft", ncclSuccess, ncclSuccess},
+        {"mlx5", ncclInvalidUsage, ncclInvalidUsage}, // without peer, also within a node
         {"Soft,PEER", ncclSuccess, ncclSuccess}};
 
     for (const auto &c : cases) {

@@ -232,7 +232,7 @@ void odd_depth(struct swl_rdma_config *c, struct swl_rdma_link *)
 
 void by_hardware(struct swl_rdma_config *c, struct swl_rdma_link *)
 {
-    c->driver = SWL_TRANSPORT_DEVX;
+    c->driver = SWL_TRANSPORT_MLX5;
 }
 
 void bad_peer(struct swl_rdma_config *, struct swl_rdma_link *links)

@@ -11,7 +11,7 @@
 namespace
 {
 
-const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT;
+const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT;
 
 struct swl_select_fact fact(uint32_t usable, uint64_t host, const char *why = "")
 {
@@ -74,17 +74,17 @@ TEST(Select, WordsOfTheVariableAreTheDriversInTheirOrder)
 
 TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
 {
-    const struct swl_select_fact both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 1),
+    const struct swl_select_fact both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1),
                                  soft = fact(SWL_TRANSPORT_SOFT, 1),
                                  far_soft = fact(SWL_TRANSPORT_SOFT, 2),
-                                 far_both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 2),
+                                 far_both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 2),
                                  none = fact(0, 1);
     const struct {
         const struct swl_select_fact &a, &b;
         uint32_t bit;
-    } cases[] = {{both, both, SWL_TRANSPORT_DEVX},
+    } cases[] = {{both, both, SWL_TRANSPORT_MLX5},
                  {both, soft, SWL_TRANSPORT_SOFT},
-                 {both, far_both, SWL_TRANSPORT_DEVX},
+                 {both, far_both, SWL_TRANSPORT_MLX5},
                  {soft, far_soft, 0},
                  {both, far_soft, 0},
                  {both, none, 0}};
@@ -97,39 +97,39 @@ TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
 
 TEST(Select, GroupTakesTheBestThatAllPairsHave)
 {
-    const struct swl_select_fact both = fact(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_SOFT, 1);
+    const struct swl_select_fact both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1);
     std::string why;
 
-    EXPECT_EQ(choose({both, both, both}, &why), uint32_t(SWL_TRANSPORT_DEVX));
+    EXPECT_EQ(choose({both, both, both}, &why), uint32_t(SWL_TRANSPORT_MLX5));
     EXPECT_EQ(choose({both, fact(SWL_TRANSPORT_SOFT, 1), both}, &why),
               uint32_t(SWL_TRANSPORT_SOFT));
-    EXPECT_EQ(choose({both, fact(SWL_TRANSPORT_DEVX, 2)}, &why), uint32_t(SWL_TRANSPORT_DEVX));
-    EXPECT_EQ(choose({both}, &why), uint32_t(SWL_TRANSPORT_DEVX));
+    EXPECT_EQ(choose({both, fact(SWL_TRANSPORT_MLX5, 2)}, &why), uint32_t(SWL_TRANSPORT_MLX5));
+    EXPECT_EQ(choose({both}, &why), uint32_t(SWL_TRANSPORT_MLX5));
 }
 
 TEST(Select, LinksTakeTheBestOfTheirTwoEnds)
 {
-    const uint32_t devx = SWL_TRANSPORT_DEVX, verbs = SWL_TRANSPORT_VERBS, tcp = SWL_TRANSPORT_TCP,
+    const uint32_t mlx5 = SWL_TRANSPORT_MLX5, verbs = SWL_TRANSPORT_VERBS, tcp = SWL_TRANSPORT_TCP,
                    soft = SWL_TRANSPORT_SOFT;
-    const struct swl_select_fact all = fact(devx | verbs | tcp, 1), refused = fact(verbs | tcp, 2),
-                                 plain = fact(tcp, 3), old = fact(devx | tcp, 4);
+    const struct swl_select_fact all = fact(mlx5 | verbs | tcp, 1), refused = fact(verbs | tcp, 2),
+                                 plain = fact(tcp, 3), old = fact(mlx5 | tcp, 4);
     std::string why;
 
     EXPECT_EQ(choose({all, refused, old}, &why), tcp);
     EXPECT_EQ(swl_select_link(&all, &refused, tcp), verbs);
-    EXPECT_EQ(swl_select_link(&all, &old, tcp), devx);
-    EXPECT_EQ(swl_select_link(&old, &all, tcp), devx);
+    EXPECT_EQ(swl_select_link(&all, &old, tcp), mlx5);
+    EXPECT_EQ(swl_select_link(&old, &all, tcp), mlx5);
     EXPECT_EQ(swl_select_link(&refused, &old, tcp), tcp);
     EXPECT_EQ(swl_select_link(&plain, &all, tcp), tcp);
     // none is common to all, but each pair has one: the worst of them is the group's
-    const struct swl_select_fact one = fact(devx | verbs, 1), two = fact(verbs | tcp, 2),
-                                 three = fact(tcp | devx, 3);
+    const struct swl_select_fact one = fact(mlx5 | verbs, 1), two = fact(verbs | tcp, 2),
+                                 three = fact(tcp | mlx5, 3);
     EXPECT_EQ(choose({one, two, three}, &why), tcp);
-    EXPECT_EQ(swl_select_link(&one, &three, tcp), devx);
+    EXPECT_EQ(swl_select_link(&one, &three, tcp), mlx5);
     // the software NIC serves all or nobody
-    EXPECT_EQ(choose({fact(devx | soft, 1), fact(soft, 1), fact(devx | soft, 1)}, &why), soft);
+    EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5 | soft, 1)}, &why), soft);
     EXPECT_EQ(swl_select_link(&all, &all, soft), soft);
-    EXPECT_EQ(choose({fact(devx | soft, 1), fact(soft, 1), fact(devx, 1)}, &why), 0u);
+    EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5, 1)}, &why), 0u);
     for (const char *words : {"rank 1", "rank 2"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
@@ -139,24 +139,24 @@ TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
     std::string why;
 
     EXPECT_EQ(
-        choose({fact(SWL_TRANSPORT_SOFT, 1), fact(0, 1, "devx: no port; soft: no thread")}, &why),
+        choose({fact(SWL_TRANSPORT_SOFT, 1), fact(0, 1, "mlx5: no port; soft: no thread")}, &why),
         0u);
-    for (const char *words : {"rank 1", "devx,soft", "devx: no port; soft: no thread"})
+    for (const char *words : {"rank 1", "mlx5,soft", "mlx5: no port; soft: no thread"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
 // One rank may not write registers of its NIC: its links take the next transport, those of the others do not.
 TEST(Select, F111_RegistersOutOfReachLeaveTheNextTransport)
 {
-    const uint32_t devx = SWL_TRANSPORT_DEVX, proxy = SWL_TRANSPORT_PROXY;
-    const char *why_not = "devx: the GPU may not write doorbells: NVIDIA driver without "
+    const uint32_t mlx5 = SWL_TRANSPORT_MLX5, verbs = SWL_TRANSPORT_VERBS;
+    const char *why_not = "mlx5: the GPU may not write doorbells: NVIDIA driver without "
                           "PeerMappingOverride=1";
-    const struct swl_select_fact without = fact(proxy, 1, why_not), with = fact(devx | proxy, 2);
+    const struct swl_select_fact without = fact(verbs, 1, why_not), with = fact(mlx5 | verbs, 2);
     std::string why;
 
-    EXPECT_EQ(choose({without, with, with}, &why), proxy);
-    EXPECT_EQ(swl_select_link(&without, &with, proxy), proxy);
-    EXPECT_EQ(swl_select_link(&with, &with, proxy), devx);
+    EXPECT_EQ(choose({without, with, with}, &why), verbs);
+    EXPECT_EQ(swl_select_link(&without, &with, verbs), verbs);
+    EXPECT_EQ(swl_select_link(&with, &with, verbs), mlx5);
     EXPECT_EQ(choose({fact(0, 1, why_not), with}, &why), 0u);
     for (const char *words : {"rank 0", "PeerMappingOverride=1"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
@@ -166,13 +166,13 @@ TEST(Select, RanksWithoutACommonNetworkAreNamed)
 {
     std::string why;
 
-    EXPECT_EQ(choose({fact(SWL_TRANSPORT_SOFT, 1, "devx: no port"), fact(SWL_TRANSPORT_SOFT, 1),
-                      fact(SWL_TRANSPORT_SOFT, 7, "devx: no library")},
+    EXPECT_EQ(choose({fact(SWL_TRANSPORT_SOFT, 1, "mlx5: no port"), fact(SWL_TRANSPORT_SOFT, 1),
+                      fact(SWL_TRANSPORT_SOFT, 7, "mlx5: no library")},
                      &why),
               0u);
-    for (const char *words : {"rank 0", "rank 2", "devx: no port", "devx: no library", "one host"})
+    for (const char *words : {"rank 0", "rank 2", "mlx5: no port", "mlx5: no library", "one host"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
-    EXPECT_EQ(choose({fact(SWL_TRANSPORT_DEVX, 1), fact(SWL_TRANSPORT_SOFT, 1)}, &why), 0u);
+    EXPECT_EQ(choose({fact(SWL_TRANSPORT_MLX5, 1), fact(SWL_TRANSPORT_SOFT, 1)}, &why), 0u);
     EXPECT_EQ(why.find("one host"), std::string::npos) << why;
 }
 
@@ -246,17 +246,19 @@ TEST(Select, EmulatedRanksStayWithTheSoftwareNic)
     EXPECT_STREQ(f.why, "");
     swl_select_ask(any, &config, &f);
     EXPECT_EQ(f.usable, uint32_t(SWL_TRANSPORT_SOFT));
-    EXPECT_NE(std::string(f.why).find("devx"), std::string::npos) << f.why;
+    EXPECT_NE(std::string(f.why).find("mlx5"), std::string::npos) << f.why;
 }
 
-// Three drivers that miss one library say so once: the reasons of the others have their room.
+// Drivers that miss one library say so once: the reasons of the others have their room.
 TEST(Select, EqualReasonsAreSaidOnce)
 {
-    struct swl_nic_config config = {};
-    struct swl_select_fact f;
+    struct swl_select_fact f = {};
+    size_t last = 0;
 
-    swl_select_ask(SWL_TRANSPORT_DEVX | SWL_TRANSPORT_VERBS, &config, &f);
-    EXPECT_STREQ(f.why, "devx, verbs: no NIC reaches emulated memory");
+    swl_select_add_why(&f, &last, "mlx5", "no library");
+    swl_select_add_why(&f, &last, "verbs", "no library");
+    swl_select_add_why(&f, &last, "soft", "no thread");
+    EXPECT_STREQ(f.why, "mlx5, verbs: no library; soft: no thread");
 }
 
 TEST(Select, NetworksThatAreNotAllowedAreNotAsked)
@@ -273,7 +275,7 @@ TEST(Select, EveryAllowedNetworkIsUsableOrHasAReason)
 {
     struct swl_nic_config config = {};
 
-    for (uint32_t bit = SWL_TRANSPORT_DEVX; bit <= SWL_TRANSPORT_TCP; bit <<= 1) {
+    for (uint32_t bit = SWL_TRANSPORT_MLX5; bit <= SWL_TRANSPORT_TCP; bit <<= 1) {
         struct swl_select_fact f;
         char name[64];
 
@@ -287,11 +289,11 @@ TEST(Select, FaultsThatNobodyMakesAreSaid)
 {
     const uint32_t soft = SWL_TRANSPORT_SOFT;
 
-    EXPECT_EQ(swl_select_faults(nullptr, 0, 2, SWL_TRANSPORT_DEVX), ncclSuccess);
-    EXPECT_EQ(swl_select_faults("", 0, 2, SWL_TRANSPORT_DEVX), ncclSuccess);
-    EXPECT_EQ(swl_select_faults("drop=1", 1, 2, SWL_TRANSPORT_DEVX), ncclInvalidUsage);
+    EXPECT_EQ(swl_select_faults(nullptr, 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
+    EXPECT_EQ(swl_select_faults("", 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
+    EXPECT_EQ(swl_select_faults("drop=1", 1, 2, SWL_TRANSPORT_MLX5), ncclInvalidUsage);
     EXPECT_NE(strstr(swl_last_error(), "cannot fail on purpose"), nullptr) << swl_last_error();
-    for (uint32_t able : {SWL_TRANSPORT_SOFT, SWL_TRANSPORT_PROXY, SWL_TRANSPORT_TCP})
+    for (uint32_t able : {SWL_TRANSPORT_SOFT, SWL_TRANSPORT_VERBS, SWL_TRANSPORT_TCP})
         EXPECT_EQ(swl_select_faults("drop=1", 1, 2, able), ncclSuccess);
     for (const char *text : {"rank1:drop=1", "rank2:drop=1"}) {
         ::testing::internal::CaptureStderr();
