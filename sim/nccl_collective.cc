@@ -1,42 +1,9 @@
-/* nccl_collective.cc: collectives of the stand-in NCCL: checks, parts and results. How a part gets
- * out of a stream and the result into it is the place's (nccl_place.h). */
+/* nccl_collective.cc: collectives of the stand-in NCCL: what may be asked for. How a part gets out of a
+ * stream and the result into it is the place's (nccl_place.h), what the result is nccl_call.cc's. */
 #include "sim/nccl_comm.h"
 #include "sim/nccl_reduce.h"
 
-#include <string.h>
-
 using namespace swl_sim;
-
-bool collective::sends() const
-{
-    return shape.kind != call_broadcast || (int)shape.root == core->rank;
-}
-
-size_t collective::result_bytes() const
-{
-    return shape.kind == call_all_gather ? shape.bytes * (size_t)core->nranks : shape.bytes;
-}
-
-void collective::result(const call &c, unsigned char *to) const
-{
-    ncclDataType_t type = (ncclDataType_t)shape.datatype;
-    ncclRedOp_t op = (ncclRedOp_t)shape.op;
-
-    if (shape.bytes == 0)
-        return;
-    if (shape.kind == call_broadcast) {
-        memcpy(to, c.parts[shape.root].data(), shape.bytes);
-    } else if (shape.kind == call_all_gather) {
-        for (size_t r = 0; r < c.parts.size(); r++)
-            memcpy(to + r * shape.bytes, c.parts[r].data(), shape.bytes);
-    } else {
-        bytes sum = c.parts[0];
-        for (size_t r = 1; r < c.parts.size(); r++)
-            reduce(sum.data(), c.parts[r].data(), count, type, op);
-        reduce_end(sum.data(), count, type, op, core->nranks);
-        memcpy(to, sum.data(), shape.bytes);
-    }
-}
 
 namespace
 {

@@ -27,20 +27,6 @@ struct id_text {
 static_assert(sizeof(id_text) <= NCCL_UNIQUE_ID_BYTES, "the id fits");
 const char id_magic[8] = {'s', 'w', 'l', 'n', 'c', 'c', 'l', '1'};
 
-ncclResult_t result_of(comm_core *core, const call &c)
-{
-    switch (c.state.load(std::memory_order_acquire)) {
-    case call_complete:
-        return ncclSuccess;
-    case call_mismatch:
-        return comm_fail(core, ncclInvalidUsage, "ranks called different operations or sizes");
-    case call_peer_gone:
-        return comm_fail(core, ncclRemoteError, "a peer has left the communicator");
-    default:
-        return comm_fail(core, ncclSystemError, "a peer did not come in time");
-    }
-}
-
 template <class T> T part_of(const call &c, int rank)
 {
     T value;
@@ -133,19 +119,10 @@ ncclResult_t split_join(group_calls *group, comm_core *parent, const call &c, ui
 
 } // namespace
 
-ncclResult_t swl_sim::comm_fail(comm_core *core, ncclResult_t code, const char *text)
-{
-    if (core)
-        snprintf(core->text, sizeof(core->text), "rank %d: %s", core->rank, text);
-    return code;
-}
-
 ncclResult_t swl_sim::wait_call(comm_core *core, const call &c, uint64_t limit_ns)
 {
     (void)place_wait(core, c, limit_ns); /* too late: the call is still open */
-    if (core->aborted.load(std::memory_order_relaxed))
-        return comm_fail(core, ncclInvalidUsage, "the communicator was aborted");
-    return result_of(core, c);
+    return call_result(core, c);
 }
 
 ncclResult_t swl_sim::run_steps(group_calls *group)

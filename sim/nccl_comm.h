@@ -49,6 +49,9 @@ ncclResult_t comm_fail(comm_core *core, ncclResult_t code, const char *text);
 /* Hand in this rank's part of a call that all ranks make on the host. */
 std::shared_ptr<call> exchange(comm_core *core, const void *data, size_t n);
 
+/* What came of a call, after the wait for it. */
+ncclResult_t call_result(comm_core *core, const call &c);
+
 /* Until the call is settled, the communicator aborted or the time over; UINT64_MAX: no limit. */
 ncclResult_t wait_call(comm_core *core, const call &c, uint64_t limit_ns);
 

@@ -77,7 +77,8 @@ ncclResult_t finish(const collective &work, const call &c, cudaStream_t stream)
 {
     comm_core *core = work.core.get();
     on_device here(core->device);
-    ncclResult_t rc = wait_call(core, c, collective_limit_ns());
+    (void)place_wait(core, c, collective_limit_ns()); /* too late: the call is still open */
+    ncclResult_t rc = call_result(core, c);
 
     if (rc != ncclSuccess) {
         core->error.store(rc, std::memory_order_release);

@@ -68,7 +68,8 @@ struct collective_item : item {
             const unsigned char *from = static_cast<const unsigned char *>(work.send);
             bytes part = work.sends() ? bytes(from, from + work.shape.bytes) : bytes();
             std::shared_ptr<call> c = core->link->arrive(number, work.shape, std::move(part));
-            ncclResult_t rc = wait_call(core, *c, UINT64_MAX);
+            (void)place_wait(core, *c, UINT64_MAX);
+            ncclResult_t rc = call_result(core, *c);
             if (rc == ncclSuccess)
                 work.result(*c, static_cast<unsigned char *>(work.recv));
             else if (!simt_stopping())

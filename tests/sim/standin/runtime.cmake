@@ -18,7 +18,7 @@ if(SWL_PLACE STREQUAL sim)
         TIMEOUT 120)
     # What libswl_nccl.so is made of in the cuda place.
     set(standin "")
-    foreach(part collective comm hub place_cuda reduce window wire)
+    foreach(part call collective comm hub place_cuda reduce window wire)
         list(APPEND standin "${PROJECT_SOURCE_DIR}/sim/nccl_${part}.cc")
     endforeach()
     swl_test(
