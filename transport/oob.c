@@ -9,6 +9,7 @@
 #include "src/base/door.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
 #include "transport/strangers.h"
@@ -119,11 +120,11 @@ static bool random_bytes(uint8_t bytes[16])
 ncclResult_t swl_oob_open(struct swl_oob **oob_p, const struct swl_oob_config *config,
                           struct swl_oob_address *mine_p)
 {
-    struct swl_oob *oob = calloc(1, sizeof(*oob));
+    struct swl_oob *oob = swl_calloc(1, sizeof(*oob), "the channel of the hosts");
 
     memset(mine_p, 0, sizeof(*mine_p));
     if (oob == NULL)
-        return swl_fail(ncclSystemError, "rank %" PRIu32 " channel: no memory", config->rank);
+        return ncclSystemError;
     oob->config = *config;
     oob->local = oob->tcp = oob->epoll = -1;
     oob->place.process = config->process;

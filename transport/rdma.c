@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/nic.h"
@@ -302,7 +303,7 @@ static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, n
     if (mine == ncclSuccess)
         mine = exchanged;
     if (all == NULL && mine == ncclSuccess)
-        mine = swl_fail(ncclSystemError, "rank %u rdma: no memory", r->rank);
+        mine = swl_no_memory("the codes of %u ranks", r->nranks);
     for (uint32_t i = 0; all && exchanged == ncclSuccess && i < r->nranks; i++)
         mine = join(r, mine, i, all[i], doing);
     free(all);
@@ -321,8 +322,7 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     if (mine)
         rc = make_offers(r, c, mine);
     else
-        rc = swl_fail(ncclSystemError, "rank %u rdma: no memory for %zu bytes of addresses",
-                      r->rank, (r->nranks + 1) * each);
+        rc = swl_no_memory("%zu bytes of addresses", (r->nranks + 1) * each);
     /* before the offers: whoever finds none at its peer would say that it failed itself */
     rc = agree(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
@@ -356,8 +356,7 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
     ncclResult_t rc = ncclSuccess;
 
     if (tables == NULL)
-        return swl_fail(ncclSystemError, "rank %u rdma: no memory for %u links", r->rank,
-                        r->nlinks);
+        return swl_no_memory("%u links", r->nlinks);
     remotes = (struct swl_rdma_remote *)(qps + r->nlinks);
     for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++) {
         const struct rdma_end *end = &r->ends[i];
@@ -412,8 +411,7 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
     uint32_t most;
 
     if (hellos == NULL)
-        return stay_out(c, swl_fail(ncclSystemError, "rank %u rdma: no memory for %u ranks",
-                                    r->rank, r->nranks));
+        return stay_out(c, swl_no_memory("%u ranks", r->nranks));
     rc = exchange_hellos(r, c, prepare(r, c), hellos, &most);
     if (rc == ncclSuccess && most > 0) {
         rc = connect_all(r, c, hellos, most);
@@ -439,8 +437,7 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
         if (r)
             free(r->links);
         free(r);
-        return stay_out(config, swl_fail(ncclSystemError, "rank %u rdma: no memory for %u links",
-                                         config->rank, config->nlinks));
+        return stay_out(config, swl_no_memory("%u links", config->nlinks));
     }
     r->rank = config->rank;
     r->nranks = config->nranks;

@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/wqe.h"
@@ -173,8 +174,7 @@ ncclResult_t swl_devx_create_on(struct swl_nic **nic_p, const struct swl_nic_con
     }
     if (nic == NULL || nic->qps == NULL) {
         free(nic);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
+        return swl_no_memory("%u queue pairs", config->max_qps);
     }
     nic->base.ops = &ops;
     nic->device.verbs = *verbs;

@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/runtime.h"
 #include "transport/wqe.h"
 
@@ -131,8 +132,7 @@ ncclResult_t swl_mlv_create_on(struct swl_nic **nic_p, const struct swl_nic_conf
     }
     if (nic == NULL || nic->qps == NULL) {
         free(nic);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
+        return swl_no_memory("%u queue pairs", config->max_qps);
     }
     nic->base.ops = &ops;
     nic->device.verbs = *verbs;

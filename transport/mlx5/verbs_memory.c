@@ -4,6 +4,7 @@
 #include "transport/mlx5/verbs.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
@@ -88,8 +89,7 @@ static ncclResult_t map_page(struct mlv_nic *nic, uint8_t *registers, uint8_t **
     ncclResult_t rc;
 
     if (p == NULL)
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for a page of doorbells",
-                        nic->device.rank);
+        return swl_no_memory("a page of doorbells");
     rc = swl_mlx5_map_registers(&nic->device, registers, page_bytes(), &mapped);
     if (rc != ncclSuccess) {
         free(p);

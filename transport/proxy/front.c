@@ -4,6 +4,7 @@
 #include "kernels/device/hd.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 #include "transport/soft/executor.h"
@@ -169,8 +170,7 @@ ncclResult_t swl_proxy_create(struct swl_nic **nic_p, const struct swl_nic_confi
     SWL_TRY(swl_nic_check_config(config, PROXY_QPS_MAX));
     nic = alloc_all(nqps, config->depth);
     if (nic == NULL)
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
-                        config->rank, nqps, config->depth);
+        return swl_no_memory("%u queue pairs of %u entries", nqps, config->depth);
     nic->base.ops = ops;
     nic->wire_ops = wire_ops;
     nic->rank = config->rank;

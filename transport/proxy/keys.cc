@@ -2,6 +2,7 @@
 #include "transport/proxy/keys.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "transport/soft/core.cuh"
 #include "transport/soft/host.h"
 #include "transport/soft/mover.h"
@@ -79,7 +80,7 @@ ncclResult_t swl_keys_open(struct swl_keys **keys_p, const struct swl_wire_confi
     if (k == nullptr ||
         !swl_mover_open(&k->mover, config->device, config->rank, config->timeout_ns)) {
         free(k);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for its keys", config->rank);
+        return swl_no_memory("the keys of a NIC");
     }
     k->port.rank = config->rank;
     k->timeout_ns = config->timeout_ns;

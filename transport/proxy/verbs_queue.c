@@ -5,6 +5,7 @@
 #include "transport/proxy/verbs_wire.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "transport/verbs/rc.h"
 
 #include <errno.h>
@@ -108,7 +109,7 @@ static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
     q->held = calloc(w->depth, sizeof(*q->held));
     q->mailbox = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     if (!q->entries || !q->held || !q->mailbox)
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for a queue pair", w->rank);
+        return swl_no_memory("a queue pair");
     memset(q->mailbox, 0, bytes);
     errno = 0;
     q->mailbox_mr = w->verbs.ibv_reg_mr(w->pd, q->mailbox, bytes,

@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "transport/mlx5/tune.h"
 #include "transport/proxy/front.h"
 #include "transport/site.h"
@@ -57,7 +58,7 @@ static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config 
     if (w->attr.atomic_cap == VERBS_ATOMIC_NONE)
         w->adds = SWL_ADDS_MESSAGES;
     if (!swl_mover_open(&w->mover, config->device, w->rank, config->timeout_ns))
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for adds of its peers", w->rank);
+        return swl_no_memory("the adds of peers");
     errno = 0;
     w->pd = w->verbs.ibv_alloc_pd(w->context);
     if (w->pd == NULL)
@@ -117,8 +118,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
         w->queues = calloc(config->max_qps, sizeof(*w->queues));
     if (w == NULL || w->queues == NULL) {
         free(w);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
+        return swl_no_memory("%u queue pairs", config->max_qps);
     }
     w->base.ops = &wire_ops;
     w->verbs = *verbs;
@@ -238,7 +238,7 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
     (void)pthread_mutex_unlock(&w->lock);
     if (regions == NULL) {
         (void)verbs_dereg(w, mr);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for a region", w->rank);
+        return swl_no_memory("a region");
     }
     region_p->lkey = mr->lkey;
     region_p->rkey = mr->rkey;

@@ -7,6 +7,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 
 #include <stdlib.h>
@@ -139,7 +140,7 @@ ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
     if (far == NULL || table == NULL || far->maps == NULL) {
         free(far);
         free(table);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for a peer", nic->rank);
+        return swl_no_memory("the NIC of a peer");
     }
     far->process = address->process;
     far->serial = address->serial;

@@ -11,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
@@ -268,8 +269,7 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     SWL_TRY(soft_check(config));
     nic = soft_alloc(nqps, config->depth, soft_executor(config));
     if (nic == NULL)
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs of %u entries",
-                        config->rank, nqps, config->depth);
+        return swl_no_memory("%u queue pairs of %u entries", nqps, config->depth);
     nic->base.ops = swl_soft_ops();
     nic->rank = nic->port->rank = config->rank;
     nic->device = config->device;

@@ -4,6 +4,7 @@
 #include "transport/soft/host.h"
 
 #include "src/base/error.h"
+#include "src/base/memory.h"
 #include "src/runtime/runtime.h"
 
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static struct soft_faults *understand(uint32_t rank, uint32_t can, const char *t
     size_t at = 0;
 
     if (faults == NULL) {
-        *rc_p = swl_fail(ncclSystemError, "rank %u nic: no memory for faults", rank);
+        *rc_p = swl_no_memory("faults");
         return NULL;
     }
     if (!swl_soft_faults_parse(faults, text, rank, &at))

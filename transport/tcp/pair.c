@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/runtime/result.h"
 
 #include <stdio.h>
@@ -25,9 +26,9 @@ ncclResult_t swl_tcp_pair_open(struct tcp_wire *w, struct tcp_pair *p)
     ncclResult_t rc;
 
     p->fd = -1;
-    p->ring = calloc(w->config.depth, sizeof(*p->ring));
-    if (p->ring == NULL)
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for a queue pair", w->config.rank);
+    p->ring = swl_calloc(w->config.depth, sizeof(*p->ring), "a queue pair");
+    if (!p->ring)
+        return ncclSystemError;
     rc = SWL_CUDA(swl_gpu_host_malloc(&in, TCP_IN_BYTES));
     if (rc == ncclSuccess)
         rc = SWL_CUDA(swl_gpu_host_malloc(&out, TCP_OUT_BYTES));

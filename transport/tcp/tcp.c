@@ -3,6 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
 #include "transport/proxy/front.h"
@@ -58,8 +59,7 @@ static ncclResult_t tcp_open(struct swl_wire **wire_p, const struct swl_wire_con
         w->pairs = calloc(config->max_qps, sizeof(*w->pairs));
     if (w == NULL || w->pairs == NULL) {
         free(w);
-        return swl_fail(ncclSystemError, "rank %u nic: no memory for %u queue pairs", config->rank,
-                        config->max_qps);
+        return swl_no_memory("%u queue pairs", config->max_qps);
     }
     w->base.ops = swl_tcp_wire_ops();
     w->config = *config;
