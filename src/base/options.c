@@ -231,7 +231,7 @@ static void say_words(const struct swl_option_row *row, char text[128])
 
 static void warn_of_word(const struct swl_option_row *row, const char *name, const char *text)
 {
-    const char *unknown = text;
+    const char *unknown = NULL;
     char words[128];
     uint32_t bits;
     int length;
@@ -239,6 +239,7 @@ static void warn_of_word(const struct swl_option_row *row, const char *name, con
     say_words(row, words);
     if (row->kind == SWL_OPTION_words)
         (void)parse_words(row, text, &bits, &unknown);
+    unknown = unknown ? unknown : text;
     length = (int)strcspn(unknown, ",");
     swl_log(SWL_LEVEL_WARN, "%s '%.*s' is none of %s; %s", name, length < 80 ? length : 80, unknown,
             words, strlen(text) == (size_t)length ? "ignored" : "the rest counts");
