@@ -5,8 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "transport/mlx5/devx.h"
-#include "transport/mlx5/verbs.h"
+#include "transport/mlx5/nic.h"
 
 #include <gtest/gtest.h>
 
@@ -36,7 +35,7 @@ class Devx : public ::testing::Test
 
         ib.hca = name.c_str();
         config.rank = static_cast<uint32_t>(n);
-        const ncclResult_t rc = create_on(nic_p, &config, &verbs);
+        const ncclResult_t rc = swl_mlx5_make(nic_p, &config, &verbs, maker);
         ib.hca = nullptr;
         return rc;
     }
@@ -47,7 +46,7 @@ class Devx : public ::testing::Test
             << swl_last_error() << "\nlacks: " << words;
     }
 
-    decltype(&swl_devx_create_on) create_on = swl_devx_create_on;
+    const struct mlx5_maker *maker = &swl_devx_maker;
     enum swl_level level;
     int fds;
     struct swl_verbs verbs;

@@ -10,7 +10,7 @@ namespace
 
 // The life of two connected NICs; the code of the first step that failed. Leaves the NICs to the
 // caller. Steps after a failure that a caller would still make: none.
-ncclResult_t live(decltype(&swl_devx_create_on) create_on, struct swl_nic **nic,
+ncclResult_t live(const struct mlx5_maker *maker, struct swl_nic **nic,
                   struct swl_nic_config *config, struct swl_nic_ib *ib,
                   const struct swl_verbs *verbs)
 {
@@ -23,7 +23,7 @@ ncclResult_t live(decltype(&swl_devx_create_on) create_on, struct swl_nic **nic,
     for (int n = 0; n < 2; n++) {
         ib->hca = n ? "=mlx5_1" : "=mlx5_0";
         config->rank = static_cast<uint32_t>(n);
-        SWL_TRY(create_on(&nic[n], config, verbs));
+        SWL_TRY(swl_mlx5_make(&nic[n], config, verbs, maker));
         SWL_TRY(nic[n]->ops->reg_mr(nic[n], words, sizeof(words), SWL_NIC_REMOTE_ADD, &region));
         SWL_TRY(nic[n]->ops->create_qp(nic[n], &qp[n]));
         SWL_TRY(nic[n]->ops->create_qp(nic[n], &qp[n]));
@@ -64,7 +64,7 @@ class DevxFailures : public Devx
         fake.fail_at = n;
         fake.fail_status = status;
         swl_call_begin("test", 0); // a public call: its first sentence stays
-        ncclResult_t rc = live(create_on, nic, &config, &ib, &verbs);
+        ncclResult_t rc = live(maker, nic, &config, &ib, &verbs);
         for (struct swl_nic *one : nic)
             if (one) {
                 const ncclResult_t ended = one->ops->destroy(one);
@@ -98,7 +98,7 @@ class DevxFailures : public Devx
         else if (command && status)
             reason =
                 "firmware status 0x09 (resource is not in the right state), syndrome 0x00abc123";
-        if (fake.failed == "swl_gpu_host_malloc" && create_on == swl_mlv_create_on)
+        if (fake.failed == "swl_gpu_host_malloc" && maker == &swl_mlv_maker)
             reason = said.find("no pinned memory") != std::string::npos ? "no pinned memory"
                                                                         : "Cannot allocate memory";
         if (fake.failed == "swl_gpu_stream_wait")
@@ -153,7 +153,7 @@ class VerbsFailures : public DevxFailures
   protected:
     VerbsFailures()
     {
-        create_on = swl_mlv_create_on;
+        maker = &swl_mlv_maker;
     }
 };
 
@@ -198,7 +198,7 @@ TEST_F(DevxFailures, EveryCallFailsOnceWithRingsInTheHost)
         fake.ports = {FakePort(), FakePort()};
         fake.gpu_dmabuf = fake.peer_memory = false;
         fake.fail_at = n;
-        const ncclResult_t rc = live(create_on, nic, &config, &ib, &verbs);
+        const ncclResult_t rc = live(maker, nic, &config, &ib, &verbs);
         for (struct swl_nic *one : nic)
             if (one)
                 (void)one->ops->destroy(one);

@@ -25,7 +25,7 @@ class Verbs : public Devx
   protected:
     Verbs()
     {
-        create_on = swl_mlv_create_on;
+        maker = &swl_mlv_maker;
     }
 };
 
@@ -34,7 +34,7 @@ class VerbsPair : public Mlx5Pair
   protected:
     VerbsPair()
     {
-        create_on = swl_mlv_create_on;
+        maker = &swl_mlv_maker;
     }
 };
 
@@ -359,17 +359,17 @@ TEST_F(Verbs, SecondNicOfARankIsTheNextDevice)
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 1};
 
     config.near = &near;
-    for (auto by : {swl_mlv_create_on, swl_devx_create_on}) {
+    for (auto by : {&swl_mlv_maker, &swl_devx_maker}) {
         struct swl_nic *nic = nullptr;
         struct swl_nic_caps caps;
 
         fake.ports.resize(2);
-        ASSERT_EQ(by(&nic, &config, &verbs), ncclSuccess) << swl_last_error();
+        ASSERT_EQ(swl_mlx5_make(&nic, &config, &verbs, by), ncclSuccess) << swl_last_error();
         nic->ops->caps(nic, &caps);
         EXPECT_STREQ(caps.device, "mlx5_1");
         EXPECT_EQ(nic->ops->destroy(nic), ncclSuccess);
         fake.ports.resize(1);
-        EXPECT_EQ(by(&nic, &config, &verbs), ncclSystemError);
+        EXPECT_EQ(swl_mlx5_make(&nic, &config, &verbs, by), ncclSystemError);
         expect_said("1 of the RDMA devices can be used, not the 2 that SWIMLANE_NICS asks for");
     }
 }
@@ -424,7 +424,7 @@ TEST_F(Verbs, RingsAreWhereTheVariableOrWhatWorksPutsThem)
 TEST_F(VerbsPair, EndsOfBothWaysConnectWithEachOther)
 {
     ASSERT_EQ(create(&nic[0], 0), ncclSuccess) << swl_last_error();
-    create_on = swl_devx_create_on;
+    maker = &swl_devx_maker;
     ASSERT_EQ(create(&nic[1], 1), ncclSuccess) << swl_last_error();
     for (int n = 0; n < 2; n++)
         ASSERT_EQ(nic[n]->ops->create_qp(nic[n], &qp[n]), ncclSuccess) << swl_last_error();

@@ -43,7 +43,7 @@ add_library(fake_mlx5 OBJECT "${swl_test_support}/fake_mlx5.cc"
             "${swl_test_support}/fake_mlx5_gpu.cc"
             "${swl_test_support}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
-            ${mlx5}/mlx5.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
+            ${mlx5}/mlx5.c ${mlx5}/nic.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
             ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c
             ${PROJECT_SOURCE_DIR}/src/runtime/result.c)
 target_link_libraries(fake_mlx5 PRIVATE swl_flags swl_place GTest::gtest)

@@ -97,7 +97,7 @@ static ncclResult_t gone(const struct mlx5_device *d, const char *what, int erro
 
 ncclResult_t swl_mlx5_device_close(struct mlx5_device *d)
 {
-    ncclResult_t rc = swl_mlx5_drop_regions(d), next;
+    ncclResult_t rc = ncclSuccess, next;
 
     if (d->pd) {
         next = gone(d, "protection domain", d->verbs.ibv_dealloc_pd(d->pd));

@@ -50,6 +50,7 @@ struct mlx5_reasons {
 ncclResult_t swl_mlx5_check_config(const struct swl_nic_config *config);
 /* Context, port and domain; `d` is zeroed but for verbs, rank and devx. On failure close follows. */
 ncclResult_t swl_mlx5_device_open(struct mlx5_device *d, const struct swl_nic_config *config);
+/* Behind the last region. */
 ncclResult_t swl_mlx5_device_close(struct mlx5_device *d);
 /* Doorbell registers for kernels; swl_gpu_registers_unmap ends it. */
 ncclResult_t swl_mlx5_map_registers(const struct mlx5_device *d, void *registers, size_t bytes,

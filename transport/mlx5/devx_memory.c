@@ -25,7 +25,7 @@ static uint64_t up(uint64_t value, uint64_t to)
 
 /* ---- rings ---- */
 
-struct devx_layout swl_devx_layout(const struct devx_nic *nic, uint32_t i)
+struct devx_layout swl_devx_layout(const struct mlx5_nic *nic, uint32_t i)
 {
     const uint64_t ring = up((uint64_t)SWL_WQE_BYTES << nic->depth_log2, RING_PAGE);
     const uint64_t records = 2 * ring * nic->max_qps;
@@ -39,7 +39,7 @@ struct devx_layout swl_devx_layout(const struct devx_nic *nic, uint32_t i)
     return at;
 }
 
-static ncclResult_t copy(struct devx_nic *nic, void *to, const void *from, size_t bytes)
+static ncclResult_t copy(struct mlx5_nic *nic, void *to, const void *from, size_t bytes)
 {
     if (nic->rings.way == MLX5_WAY_HOST) {
         memcpy(to, from, bytes);
@@ -49,18 +49,18 @@ static ncclResult_t copy(struct devx_nic *nic, void *to, const void *from, size_
     return SWL_CUDA(swl_gpu_stream_wait(nic->stream, nic->timeout_ns));
 }
 
-ncclResult_t swl_devx_put(struct devx_nic *nic, uint64_t at, const void *from, size_t bytes)
+ncclResult_t swl_devx_put(struct mlx5_nic *nic, uint64_t at, const void *from, size_t bytes)
 {
     return copy(nic, nic->rings.base + at, from, bytes);
 }
 
-ncclResult_t swl_devx_get(struct devx_nic *nic, uint64_t at, void *to, size_t bytes)
+ncclResult_t swl_devx_get(struct mlx5_nic *nic, uint64_t at, void *to, size_t bytes)
 {
     return copy(nic, to, nic->rings.base + at, bytes);
 }
 
 /* Memory for the way that is tried next. */
-static ncclResult_t take_memory(struct devx_nic *nic, enum mlx5_way way)
+static ncclResult_t take_memory(struct mlx5_nic *nic, enum mlx5_way way)
 {
     struct devx_rings *r = &nic->rings;
     cudaStream_t stream = NULL;
@@ -86,7 +86,7 @@ static ncclResult_t take_memory(struct devx_nic *nic, enum mlx5_way way)
 }
 
 /* false: not this way; the reason is noted. */
-static bool register_rings(struct devx_nic *nic, struct mlx5_reasons *why)
+static bool register_rings(struct mlx5_nic *nic, struct mlx5_reasons *why)
 {
     struct devx_rings *r = &nic->rings;
     const uint64_t host_page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -119,7 +119,7 @@ static bool register_rings(struct devx_nic *nic, struct mlx5_reasons *why)
     return r->umem != NULL;
 }
 
-ncclResult_t swl_devx_open_rings(struct devx_nic *nic)
+ncclResult_t swl_devx_open_rings(struct mlx5_nic *nic)
 {
     struct mlx5_reach reach = {true, true, nic->device.verbs.mlx5dv_devx_umem_reg_ex != NULL, 0};
     const struct devx_layout end = swl_devx_layout(nic, nic->max_qps);
@@ -145,7 +145,7 @@ ncclResult_t swl_devx_open_rings(struct devx_nic *nic)
     return ncclSuccess;
 }
 
-ncclResult_t swl_devx_close_rings(struct devx_nic *nic)
+ncclResult_t swl_devx_close_rings(struct mlx5_nic *nic)
 {
     struct devx_rings *r = &nic->rings;
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;

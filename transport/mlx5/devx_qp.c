@@ -1,4 +1,4 @@
-/* devx_qp.c: queue pairs of the mlx5 NIC: from creation to reconnection.
+/* devx_qp.c: queue pairs by firmware commands, from creation to reconnection.
  *
  * Layer: transport/mlx5, behind nic.h. Our states are those of nic.h; the device's are
  *
@@ -21,10 +21,10 @@
 #define PSN_QUARTER 0x400000u
 
 /* Run a command on the object that is to change; the sentence names the queue pair. */
-static ncclResult_t modify(struct devx_nic *nic, struct devx_qp *q, struct mlx5_command *c)
+static ncclResult_t modify(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_command *c)
 {
-    const int error =
-        nic->device.verbs.mlx5dv_devx_obj_modify(q->qp, c->in, c->in_bytes, c->out, c->out_bytes);
+    const int error = nic->device.verbs.mlx5dv_devx_obj_modify(q->qp_object, c->in, c->in_bytes,
+                                                               c->out, c->out_bytes);
     char text[160];
 
     if (swl_mlx5_check(c, error, text, sizeof(text)))
@@ -33,7 +33,7 @@ static ncclResult_t modify(struct devx_nic *nic, struct devx_qp *q, struct mlx5_
                     q->qpn, nic->device.port.name, text);
 }
 
-static ncclResult_t create(struct devx_nic *nic, struct mlx5_command *c,
+static ncclResult_t create(struct mlx5_nic *nic, struct mlx5_command *c,
                            struct mlx5dv_devx_obj **object_p, uint32_t *number_p)
 {
     char text[160];
@@ -54,7 +54,7 @@ static ncclResult_t create(struct devx_nic *nic, struct mlx5_command *c,
 
 /* What device and poster expect to find: no completion yet, nothing posted. The device counts from
  * zero after a reset, and so does the low half of first_index. */
-static ncclResult_t start_memory(struct devx_nic *nic, const struct devx_qp *q)
+static ncclResult_t start_memory(struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
     const uint32_t record[2] = {0, swl_dbr_value(nic->first_index)};
     const uint32_t nothing[2] = {0, 0};
@@ -66,7 +66,7 @@ static ncclResult_t start_memory(struct devx_nic *nic, const struct devx_qp *q)
     return swl_devx_put(nic, q->at.sq_record, record, sizeof(record));
 }
 
-static ncclResult_t create_cq(struct devx_nic *nic, struct devx_qp *q)
+static ncclResult_t create_cq(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     const struct mlx5_cq_plan plan = {
         .place = {nic->rings.umem->umem_id, q->at.cq, q->at.cq_record},
@@ -77,10 +77,10 @@ static ncclResult_t create_cq(struct devx_nic *nic, struct devx_qp *q)
     struct mlx5_command c;
 
     swl_mlx5_create_cq(&c, &plan);
-    return create(nic, &c, &q->cq, &q->cqn);
+    return create(nic, &c, &q->cq_object, &q->cqn);
 }
 
-static ncclResult_t create_rc(struct devx_nic *nic, struct devx_qp *q)
+static ncclResult_t create_rc(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     const struct mlx5_qp_plan plan = {
         .place = {nic->rings.umem->umem_id, q->at.sq, q->at.sq_record},
@@ -93,13 +93,13 @@ static ncclResult_t create_rc(struct devx_nic *nic, struct devx_qp *q)
     struct mlx5_command c;
 
     swl_mlx5_create_qp(&c, &plan);
-    SWL_TRY(create(nic, &c, &q->qp, &q->qpn));
+    SWL_TRY(create(nic, &c, &q->qp_object, &q->qpn));
     q->ece = nic->caps.ece ? swl_mlx5_ece(&c) : 0;
     return ncclSuccess;
 }
 
 /* Reset to init. */
-static ncclResult_t initialise(struct devx_nic *nic, struct devx_qp *q)
+static ncclResult_t initialise(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct mlx5_command c;
 
@@ -111,83 +111,59 @@ static ncclResult_t initialise(struct devx_nic *nic, struct devx_qp *q)
     return ncclSuccess;
 }
 
-ncclResult_t swl_devx_create_qp(struct swl_nic *base, uint32_t *qp_p)
+ncclResult_t swl_devx_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i)
 {
-    struct devx_nic *nic = devx_of(base);
-    struct devx_qp *q = &nic->qps[nic->nqps];
-    ncclResult_t rc;
-
-    if (nic->nqps == nic->max_qps)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: more than %u queue pairs", nic->device.rank,
-                        nic->max_qps);
-    memset(q, 0, sizeof(*q));
-    q->at = swl_devx_layout(nic, nic->nqps);
-    rc = start_memory(nic, q);
-    if (rc == ncclSuccess)
-        rc = create_cq(nic, q);
-    if (rc == ncclSuccess)
-        rc = create_rc(nic, q);
-    if (rc == ncclSuccess)
-        rc = initialise(nic, q);
-    if (rc != ncclSuccess) {
-        (void)swl_devx_destroy_qp(nic, q);
-        return rc;
-    }
+    q->at = swl_devx_layout(nic, i);
+    SWL_TRY(start_memory(nic, q));
+    SWL_TRY(create_cq(nic, q));
+    SWL_TRY(create_rc(nic, q));
+    SWL_TRY(initialise(nic, q));
     q->psn = (uint32_t)(swl_gpu_now_ns() * 0x9e3779b97f4a7c15ull >> 40) & PSN_MASK;
-    *qp_p = nic->nqps++;
     return ncclSuccess;
 }
 
-ncclResult_t swl_devx_destroy_qp(struct devx_nic *nic, struct devx_qp *q)
+ncclResult_t swl_devx_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     ncclResult_t rc = ncclSuccess;
     int error = 0;
 
-    if (q->qp)
-        error = nic->device.verbs.mlx5dv_devx_obj_destroy(q->qp);
+    if (q->qp_object)
+        error = nic->device.verbs.mlx5dv_devx_obj_destroy(q->qp_object);
     if (error)
         rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps queue pair 0x%06x: %s",
                       nic->device.rank, nic->device.port.name, q->qpn, strerror(error));
-    error = q->cq ? nic->device.verbs.mlx5dv_devx_obj_destroy(q->cq) : 0;
+    error = q->cq_object ? nic->device.verbs.mlx5dv_devx_obj_destroy(q->cq_object) : 0;
     if (error && rc == ncclSuccess)
         rc = swl_fail(ncclSystemError, "rank %u nic: %s keeps completion queue 0x%06x: %s",
                       nic->device.rank, nic->device.port.name, q->cqn, strerror(error));
-    q->qp = q->cq = NULL;
+    q->qp_object = q->cq_object = NULL;
     return rc;
 }
 
 /* ---- connection ---- */
 
-static void describe(const struct devx_nic *nic, const struct devx_qp *q, struct mlx5_end *end)
+struct mlx5_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
-    memset(end, 0, sizeof(*end));
-    end->qpn = q->qpn;
-    end->psn = q->psn;
-    end->ece = q->ece;
-    end->lid = nic->device.port.lid;
-    end->pkey = nic->device.port.pkey;
-    end->mtu = nic->device.port.mtu;
-    end->ethernet = nic->device.port.ethernet;
-    end->grh_required = nic->device.port.grh_required;
-    end->log_reads_out = (uint8_t)nic->caps.log_reads_out;
-    end->log_reads_in = (uint8_t)nic->caps.log_reads_in;
-    memcpy(end->gid, nic->device.port.gid, sizeof(end->gid));
-}
+    struct mlx5_end end;
 
-ncclResult_t swl_devx_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p)
-{
-    const struct devx_nic *nic = devx_of(base);
-    struct mlx5_address a = {.id = MLX5_ADDRESS_ID};
-
-    describe(nic, &nic->qps[qp], &a.end);
-    memset(address_p, 0, sizeof(*address_p));
-    memcpy(address_p->bytes, &a, sizeof(a));
-    return ncclSuccess;
+    memset(&end, 0, sizeof(end));
+    end.qpn = q->qpn;
+    end.psn = q->psn;
+    end.ece = q->ece;
+    end.lid = nic->device.port.lid;
+    end.pkey = nic->device.port.pkey;
+    end.mtu = nic->device.port.mtu;
+    end.ethernet = nic->device.port.ethernet;
+    end.grh_required = nic->device.port.grh_required;
+    end.log_reads_out = (uint8_t)nic->caps.log_reads_out;
+    end.log_reads_in = (uint8_t)nic->caps.log_reads_in;
+    memcpy(end.gid, nic->device.port.gid, sizeof(end.gid));
+    return end;
 }
 
 /* The MAC of the next hop: the kernel finds it while it makes an address handle. Zeroed, because a
  * rate that nobody meant is refused. */
-static ncclResult_t resolve(struct devx_nic *nic, const struct devx_qp *q, struct mlx5_path *path)
+static ncclResult_t resolve(struct mlx5_nic *nic, const struct mlx5_qp *q, struct mlx5_path *path)
 {
     struct verbs_ah_attr attr;
     struct mlx5_ah_out out = {0};
@@ -225,8 +201,7 @@ static ncclResult_t resolve(struct devx_nic *nic, const struct devx_qp *q, struc
                                  nic->device.rank, q->qpn, nic->device.port.name, strerror(error));
 }
 
-/* Any state to init, queue empty. */
-static ncclResult_t restart(struct devx_nic *nic, struct devx_qp *q)
+ncclResult_t swl_devx_restart(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct mlx5_command c;
     ncclResult_t rc;
@@ -244,7 +219,7 @@ static ncclResult_t restart(struct devx_nic *nic, struct devx_qp *q)
     return rc;
 }
 
-static ncclResult_t bring_up(struct devx_nic *nic, struct devx_qp *q, const struct mlx5_path *path)
+static ncclResult_t bring_up(struct mlx5_nic *nic, struct mlx5_qp *q, const struct mlx5_path *path)
 {
     struct mlx5_command c;
     ncclResult_t rc;
@@ -256,64 +231,34 @@ static ncclResult_t bring_up(struct devx_nic *nic, struct devx_qp *q, const stru
     if (rc == ncclSuccess)
         q->state = SWL_NIC_QP_READY;
     else
-        (void)restart(nic, q); /* it must not take packets that nobody expects */
+        (void)swl_devx_restart(nic, q); /* it must not take packets that nobody expects */
     return rc;
 }
 
-ncclResult_t swl_devx_connect(struct swl_nic *base, uint32_t qp, const struct swl_nic_address *peer)
+ncclResult_t swl_devx_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path)
 {
-    struct devx_nic *nic = devx_of(base);
-    struct devx_qp *q = &nic->qps[qp];
-    struct mlx5_address a;
-    struct mlx5_path path;
-    struct mlx5_end mine;
-    const char *why;
-
-    memcpy(&a, peer->bytes, sizeof(a));
-    if (q->state != SWL_NIC_QP_INIT)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is %s", nic->device.rank,
-                        q->qpn,
-                        q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
-    if (a.id != MLX5_ADDRESS_ID)
-        return swl_fail(ncclInvalidUsage,
-                        "rank %u nic: queue pair 0x%06x: the peer's NIC is of another kind or "
-                        "version",
-                        nic->device.rank, q->qpn);
-    describe(nic, q, &mine);
-    if (!swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x of %s port %u: %s",
-                        nic->device.rank, q->qpn, nic->device.port.name, nic->device.port.number,
-                        why);
-    if (path.ethernet)
-        SWL_TRY(resolve(nic, q, &path));
-    return bring_up(nic, q, &path);
+    if (path->ethernet)
+        SWL_TRY(resolve(nic, q, path));
+    return bring_up(nic, q, path);
 }
 
-ncclResult_t swl_devx_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
+void swl_devx_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p)
 {
-    struct devx_nic *nic = devx_of(base);
-    const struct devx_qp *q = &nic->qps[qp];
     uint8_t *rings = nic->rings.base;
 
-    memset(view_p, 0, sizeof(*view_p));
     view_p->sq = rings + q->at.sq;
     view_p->dbr = (uint32_t *)(rings + q->at.sq_record);
     view_p->doorbell = nic->doorbell;
     view_p->cq = (const uint32_t *)(rings + q->at.cq);
-    view_p->sink = nic->rings.sink_region.address + 8ull * qp;
-    view_p->sink_lkey = nic->rings.sink_region.lkey;
-    view_p->qpn = q->qpn;
     view_p->depth_log2 = nic->depth_log2;
     /* the NIC reads memory of the GPU through its L2; what lies in the host's must have left it */
     view_p->scope = nic->rings.way == MLX5_WAY_HOST ? SWL_QP_SCOPE_SYS : SWL_QP_SCOPE_GPU;
-    view_p->reserved = view_p->ready = view_p->rung = view_p->done = nic->first_index;
-    return ncclSuccess;
 }
 
 /* ---- failures ---- */
 
 /* The completion of the failure, unless those of entries flushed behind it have overwritten it. */
-static ncclResult_t read_failure(struct devx_nic *nic, struct devx_qp *q)
+static ncclResult_t read_failure(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct swl_cqe c;
     uint32_t last;
@@ -327,53 +272,28 @@ static ncclResult_t read_failure(struct devx_nic *nic, struct devx_qp *q)
     return ncclSuccess;
 }
 
-ncclResult_t swl_devx_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p)
+ncclResult_t swl_devx_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p)
 {
-    struct devx_nic *nic = devx_of(base);
-    struct devx_qp *q = &nic->qps[qp];
     struct mlx5_command c;
     uint32_t state, index;
     char text[160];
     int error;
 
-    if (q->state == SWL_NIC_QP_READY) { /* one that is not connected may look as if it had failed */
-        swl_mlx5_query_qp(&c, q->qpn);
-        error =
-            nic->device.verbs.mlx5dv_devx_obj_query(q->qp, c.in, c.in_bytes, c.out, c.out_bytes);
-        if (!swl_mlx5_check(&c, error, text, sizeof(text)))
-            return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s",
-                            nic->device.rank, q->qpn, nic->device.port.name, text);
-        swl_mlx5_qp_read(&c, &state, &index);
-        if (state != MLX5_QP_RTS) {
-            SWL_TRY(read_failure(nic, q));
-            q->state = SWL_NIC_QP_ERROR;
-        }
-    }
-    status_p->state = q->state;
-    status_p->qpn = q->qpn;
-    status_p->syndrome = q->syndrome;
-    status_p->index = q->bad_index;
-    return ncclSuccess;
+    swl_mlx5_query_qp(&c, q->qpn);
+    error =
+        nic->device.verbs.mlx5dv_devx_obj_query(q->qp_object, c.in, c.in_bytes, c.out, c.out_bytes);
+    if (!swl_mlx5_check(&c, error, text, sizeof(text)))
+        return swl_fail(ncclSystemError, "rank %u nic: queue pair 0x%06x of %s: %s",
+                        nic->device.rank, q->qpn, nic->device.port.name, text);
+    swl_mlx5_qp_read(&c, &state, &index);
+    *sends_p = state == MLX5_QP_RTS;
+    return *sends_p ? ncclSuccess : read_failure(nic, q);
 }
 
-ncclResult_t swl_devx_to_error(struct swl_nic *base, uint32_t qp)
+ncclResult_t swl_devx_stop(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
-    struct devx_nic *nic = devx_of(base);
-    struct devx_qp *q = &nic->qps[qp];
     struct mlx5_command c;
 
-    if (q->state == SWL_NIC_QP_ERROR)
-        return ncclSuccess;
     swl_mlx5_error_qp(&c, q->qpn);
-    SWL_TRY(modify(nic, q, &c));
-    q->state = SWL_NIC_QP_ERROR;
-    q->syndrome = SWL_SYNDROME_FLUSHED;
-    return ncclSuccess;
-}
-
-ncclResult_t swl_devx_reset(struct swl_nic *base, uint32_t qp)
-{
-    struct devx_nic *nic = devx_of(base);
-
-    return restart(nic, &nic->qps[qp]);
+    return modify(nic, q, &c);
 }

@@ -5,8 +5,7 @@
 
 #include "src/base/error.h"
 #include "transport/mlx5/commands.h"
-#include "transport/mlx5/devx.h"
-#include "transport/mlx5/verbs.h"
+#include "transport/mlx5/nic.h"
 #include "transport/site.h"
 
 #include <stdio.h>
@@ -77,8 +76,8 @@ ncclResult_t swl_mlx5_create_on(struct swl_nic **nic_p, const struct swl_nic_con
 
     if (rings == SWL_MLX5_RINGS_GPU || (rings == SWL_MLX5_RINGS_AUTO &&
                                         swl_mlx5_way_usable(verbs, true, config, why, sizeof(why))))
-        return swl_devx_create_on(nic_p, config, verbs);
-    return swl_mlv_create_on(nic_p, config, verbs);
+        return swl_mlx5_make(nic_p, config, verbs, &swl_devx_maker);
+    return swl_mlx5_make(nic_p, config, verbs, &swl_mlv_maker);
 }
 
 static ncclResult_t mlx5_create(struct swl_nic **nic_p, const struct swl_nic_config *config)

@@ -1,6 +1,6 @@
-/* verbs.h: the mlx5 NIC whose queue pairs are made by the public calls of libibverbs and libmlx5.
+/* verbs.h: queue pairs of an mlx5 NIC by the public calls of libibverbs and libmlx5.
  *
- * Layer: transport/mlx5, behind nic.h; private to verbs*.c but for the function at the end. Needs no
+ * Layer: transport/mlx5, behind nic.h; private to verbs*.c. Needs no
  * right to firmware commands and no dmabuf for its queues: these lie in pinned host memory.
  *
  * Who owns what. The library takes the memory of rings and records from this NIC, by its allocator
@@ -15,7 +15,7 @@
 #ifndef SWL_MLX5_VERBS_H
 #define SWL_MLX5_VERBS_H
 
-#include "transport/mlx5/device.h"
+#include "transport/mlx5/nic.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,63 +36,28 @@ struct mlv_page {
     uint8_t *registers, *mapped;
 };
 
-struct mlv_qp {
-    struct verbs_cq *cq;
-    struct verbs_qp *qp; /* NULL: lost by a failed reset */
-    enum swl_nic_qp_state state;
-    uint32_t qpn, psn;
-    uint8_t *sq, *completions;
-    uint32_t *record;
-    uint64_t *doorbell; /* for kernels */
-    uint32_t depth_log2, completions_mask;
-    uint32_t syndrome; /* in the error state, as far as known */
-    uint64_t bad_index;
-};
-
-struct mlv_nic {
-    struct swl_nic base;
-    struct mlx5_device device;
-    struct verbs_device_attr attr;
-    uint32_t max_qps, depth, nqps;
-    uint64_t first_index;
-    struct mlv_block *blocks;
-    struct mlv_page *pages;
-    struct swl_nic_region sinks; /* [max_qps] words */
-    struct mlv_qp *qps;          /* [max_qps] */
-};
-
-static inline struct mlv_nic *mlv_of(struct swl_nic *nic)
-{
-    return (struct mlv_nic *)nic;
-}
-
 /* verbs_memory.c */
 /* A block of whole pages, zeroed; NULL: none to be had. */
-void *swl_mlv_take(struct mlv_nic *nic, size_t bytes);
+void *swl_mlv_take(struct mlx5_nic *nic, size_t bytes);
 /* Is [ptr, ptr + bytes) in such a block, hence within reach of the GPU? */
-bool swl_mlv_owns(const struct mlv_nic *nic, const void *ptr, size_t bytes);
+bool swl_mlv_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes);
 /* From now on the library takes its memory from the NIC. */
-ncclResult_t swl_mlv_lend(struct mlv_nic *nic);
+ncclResult_t swl_mlv_lend(struct mlx5_nic *nic);
 /* Address for kernels of a doorbell register. */
-ncclResult_t swl_mlv_doorbell(struct mlv_nic *nic, void *reg, uint64_t **doorbell_p);
-ncclResult_t swl_mlv_unmap_all(struct mlv_nic *nic);
+ncclResult_t swl_mlv_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p);
+ncclResult_t swl_mlv_unmap_all(struct mlx5_nic *nic);
 /* Behind the context. */
-ncclResult_t swl_mlv_free_all(struct mlv_nic *nic);
+ncclResult_t swl_mlv_free_all(struct mlx5_nic *nic);
 
-/* verbs_qp.c */
-ncclResult_t swl_mlv_create_qp(struct swl_nic *base, uint32_t *qp_p);
-ncclResult_t swl_mlv_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p);
-ncclResult_t swl_mlv_connect(struct swl_nic *base, uint32_t qp, const struct swl_nic_address *peer);
-ncclResult_t swl_mlv_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p);
-ncclResult_t swl_mlv_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p);
-ncclResult_t swl_mlv_to_error(struct swl_nic *base, uint32_t qp);
-ncclResult_t swl_mlv_reset(struct swl_nic *base, uint32_t qp);
-/* Both objects of a queue pair; the first failure. */
-ncclResult_t swl_mlv_close_qp(struct mlv_nic *nic, struct mlv_qp *q);
-
-/* For mlx5.c, with a table that is loaded already; on success the NIC owns what the table holds. */
-ncclResult_t swl_mlv_create_on(struct swl_nic **nic_p, const struct swl_nic_config *config,
-                               const struct swl_verbs *verbs);
+/* verbs_qp.c: what struct mlx5_maker says of each. */
+ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
+ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q);
+struct mlx5_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
+ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path);
+ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
+ncclResult_t swl_mlv_stop(struct mlx5_nic *nic, struct mlx5_qp *q);
+ncclResult_t swl_mlv_restart(struct mlx5_nic *nic, struct mlx5_qp *q);
+void swl_mlv_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ static uintptr_t page_bytes(void)
     return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-void *swl_mlv_take(struct mlv_nic *nic, size_t bytes)
+void *swl_mlv_take(struct mlx5_nic *nic, size_t bytes)
 {
     const uintptr_t page = page_bytes();
     struct mlv_block *b = nic->blocks;
@@ -45,7 +45,7 @@ void *swl_mlv_take(struct mlv_nic *nic, size_t bytes)
     return b->start;
 }
 
-bool swl_mlv_owns(const struct mlv_nic *nic, const void *ptr, size_t bytes)
+bool swl_mlv_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)ptr;
 
@@ -62,14 +62,14 @@ static void *lend(size_t bytes, void *data)
 
 static void take_back(void *ptr, void *data)
 {
-    const struct mlv_nic *nic = data;
+    const struct mlx5_nic *nic = data;
 
     for (struct mlv_block *b = nic->blocks; b; b = b->next)
         if (b->start == ptr)
             b->used = false;
 }
 
-ncclResult_t swl_mlv_lend(struct mlv_nic *nic)
+ncclResult_t swl_mlv_lend(struct mlx5_nic *nic)
 {
     struct mlx5_device *d = &nic->device;
     struct mlx5_allocators allocators = {lend, take_back, nic};
@@ -82,7 +82,7 @@ ncclResult_t swl_mlv_lend(struct mlv_nic *nic)
                                  d->port.name, swl_mlx5_error_text(error));
 }
 
-static ncclResult_t map_page(struct mlv_nic *nic, uint8_t *registers, uint8_t **mapped_p)
+static ncclResult_t map_page(struct mlx5_nic *nic, uint8_t *registers, uint8_t **mapped_p)
 {
     struct mlv_page *p = calloc(1, sizeof(*p));
     void *mapped = NULL;
@@ -103,7 +103,7 @@ static ncclResult_t map_page(struct mlv_nic *nic, uint8_t *registers, uint8_t **
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_doorbell(struct mlv_nic *nic, void *reg, uint64_t **doorbell_p)
+ncclResult_t swl_mlv_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p)
 {
     const uintptr_t within = (uintptr_t)reg % page_bytes();
     uint8_t *registers = (uint8_t *)reg - within;
@@ -118,7 +118,7 @@ ncclResult_t swl_mlv_doorbell(struct mlv_nic *nic, void *reg, uint64_t **doorbel
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_unmap_all(struct mlv_nic *nic)
+ncclResult_t swl_mlv_unmap_all(struct mlx5_nic *nic)
 {
     ncclResult_t rc = ncclSuccess;
 
@@ -133,7 +133,7 @@ ncclResult_t swl_mlv_unmap_all(struct mlv_nic *nic)
     return rc;
 }
 
-ncclResult_t swl_mlv_free_all(struct mlv_nic *nic)
+ncclResult_t swl_mlv_free_all(struct mlx5_nic *nic)
 {
     ncclResult_t rc = ncclSuccess;
 

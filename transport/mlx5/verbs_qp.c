@@ -1,4 +1,4 @@
-/* verbs_qp.c: queue pairs of the mlx5 NIC over verbs, from creation to reconnection; see verbs.h.
+/* verbs_qp.c: queue pairs by public calls, from creation to reconnection; see verbs.h.
  *
  * Layer: transport/mlx5, behind nic.h. A reset makes both objects anew: the device numbers completions
  * from the creation of their queue, and entry i has to find its own at i modulo its length. */
@@ -15,7 +15,7 @@
 #define COMPLETIONS_MOST 16u /* a poster looks at each */
 
 /* `error` of a call, 0 = none; the sentence's subject is the device. */
-static ncclResult_t step(const struct mlv_nic *nic, int error, const char *what)
+static ncclResult_t step(const struct mlx5_nic *nic, int error, const char *what)
 {
     return error == 0 ? ncclSuccess
                       : swl_fail(ncclSystemError, "rank %u nic: %s %s: %s", nic->device.rank,
@@ -24,7 +24,7 @@ static ncclResult_t step(const struct mlv_nic *nic, int error, const char *what)
 
 /* ---- the two objects ---- */
 
-static ncclResult_t make_cq(struct mlv_nic *nic, struct mlv_qp *q)
+static ncclResult_t make_cq(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct verbs_cq_init_attr attr;
     struct mlx5_cq_init_attr more;
@@ -42,7 +42,7 @@ static ncclResult_t make_cq(struct mlv_nic *nic, struct mlv_qp *q)
                  : step(nic, errno ? errno : EIO, "gives no completion queue without overrun");
 }
 
-static ncclResult_t make_qp(struct mlv_nic *nic, struct mlv_qp *q)
+static ncclResult_t make_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct verbs_qp_init_attr attr;
 
@@ -64,7 +64,7 @@ static bool power_of_two(uint32_t n, uint32_t least, uint32_t most)
 }
 
 /* Where the library has put everything. */
-static ncclResult_t locate(struct mlv_nic *nic, struct mlv_qp *q)
+static ncclResult_t locate(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     struct mlx5_cq_out cq = {0};
     struct mlx5_qp_out qp = {0};
@@ -98,9 +98,10 @@ static ncclResult_t locate(struct mlv_nic *nic, struct mlv_qp *q)
     return swl_mlv_doorbell(nic, qp.bf.reg, &q->doorbell);
 }
 
-/* Both objects, in init. On failure swl_mlv_close_qp follows. */
-static ncclResult_t open_qp(struct mlv_nic *nic, struct mlv_qp *q)
+/* Both objects, in init. */
+ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i)
 {
+    (void)i;
     SWL_TRY(make_cq(nic, q));
     SWL_TRY(make_qp(nic, q));
     SWL_TRY(locate(nic, q));
@@ -113,7 +114,7 @@ static ncclResult_t open_qp(struct mlv_nic *nic, struct mlv_qp *q)
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_close_qp(struct mlv_nic *nic, struct mlv_qp *q)
+ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;
 
@@ -126,48 +127,14 @@ ncclResult_t swl_mlv_close_qp(struct mlv_nic *nic, struct mlv_qp *q)
     return rc != ncclSuccess ? rc : next;
 }
 
-ncclResult_t swl_mlv_create_qp(struct swl_nic *base, uint32_t *qp_p)
-{
-    struct mlv_nic *nic = mlv_of(base);
-    struct mlv_qp *q = &nic->qps[nic->nqps];
-    ncclResult_t rc;
-
-    if (nic->nqps == nic->max_qps)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: more than %u queue pairs", nic->device.rank,
-                        nic->max_qps);
-    memset(q, 0, sizeof(*q));
-    rc = open_qp(nic, q);
-    if (rc != ncclSuccess) {
-        (void)swl_mlv_close_qp(nic, q);
-        return rc;
-    }
-    *qp_p = nic->nqps++;
-    return ncclSuccess;
-}
-
 /* ---- connection ---- */
 
-static ncclResult_t lost(const struct mlv_nic *nic, uint32_t qp)
+struct mlx5_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
-    return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair %u was lost by a failed reset",
-                    nic->device.rank, qp);
+    return swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
 }
 
-ncclResult_t swl_mlv_address(struct swl_nic *base, uint32_t qp, struct swl_nic_address *address_p)
-{
-    const struct mlv_nic *nic = mlv_of(base);
-    const struct mlv_qp *q = &nic->qps[qp];
-    struct mlx5_address a = {.id = MLX5_ADDRESS_ID};
-
-    if (q->qp == NULL)
-        return lost(nic, qp);
-    a.end = swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
-    memset(address_p, 0, sizeof(*address_p));
-    memcpy(address_p->bytes, &a, sizeof(a));
-    return ncclSuccess;
-}
-
-static ncclResult_t bring_up(const struct mlv_nic *nic, struct mlv_qp *q,
+static ncclResult_t bring_up(const struct mlx5_nic *nic, struct mlx5_qp *q,
                              const struct mlx5_path *path)
 {
     SWL_TRY(step(nic, swl_rc_receive(&nic->device.verbs, q->qp, path),
@@ -178,58 +145,31 @@ static ncclResult_t bring_up(const struct mlv_nic *nic, struct mlv_qp *q,
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_connect(struct swl_nic *base, uint32_t qp, const struct swl_nic_address *peer)
+ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path)
 {
-    struct mlv_nic *nic = mlv_of(base);
-    struct mlv_qp *q = &nic->qps[qp];
-    const char *why = "the peer's NIC is of another kind or version";
-    struct mlx5_address a;
-    struct mlx5_path path;
-    struct mlx5_end mine;
-    ncclResult_t rc;
+    const ncclResult_t rc = bring_up(nic, q, path);
 
-    memcpy(&a, peer->bytes, sizeof(a));
-    if (q->state != SWL_NIC_QP_INIT)
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is %s", nic->device.rank,
-                        q->qpn,
-                        q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
-    mine = swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
-    if (a.id != MLX5_ADDRESS_ID || !swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
-        return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x of %s port %u: %s",
-                        nic->device.rank, q->qpn, nic->device.port.name, nic->device.port.number,
-                        why);
-    rc = bring_up(nic, q, &path);
     if (rc != ncclSuccess)
-        (void)swl_mlv_reset(base, qp); /* it must not take packets that nobody expects */
+        (void)swl_mlv_restart(nic, q); /* it must not take packets that nobody expects */
     return rc;
 }
 
-ncclResult_t swl_mlv_view(struct swl_nic *base, uint32_t qp, struct swl_qp *view_p)
+void swl_mlv_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p)
 {
-    const struct mlv_nic *nic = mlv_of(base);
-    const struct mlv_qp *q = &nic->qps[qp];
-
-    if (q->qp == NULL)
-        return lost(nic, qp);
-    memset(view_p, 0, sizeof(*view_p));
+    (void)nic;
     view_p->sq = q->sq;
     view_p->dbr = q->record;
     view_p->doorbell = q->doorbell;
     view_p->cq = (const uint32_t *)(const void *)q->completions;
     view_p->cq_mask = q->completions_mask;
-    view_p->sink = nic->sinks.address + 8ull * qp;
-    view_p->sink_lkey = nic->sinks.lkey;
-    view_p->qpn = q->qpn;
     view_p->depth_log2 = q->depth_log2;
     view_p->scope = SWL_QP_SCOPE_SYS; /* entries lie in host memory */
-    view_p->reserved = view_p->ready = view_p->rung = view_p->done = nic->first_index;
-    return ncclSuccess;
 }
 
 /* ---- failures ---- */
 
 /* The completion of the failure; where later ones have overwritten it, that of a flushed entry. */
-static void read_failure(const struct mlv_nic *nic, struct mlv_qp *q)
+static void read_failure(const struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     for (uint32_t i = 0; i <= q->completions_mask; i++) {
         const uint32_t *words =
@@ -246,53 +186,35 @@ static void read_failure(const struct mlv_nic *nic, struct mlv_qp *q)
     }
 }
 
-ncclResult_t swl_mlv_query(struct swl_nic *base, uint32_t qp, struct swl_nic_qp_status *status_p)
+ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p)
 {
-    struct mlv_nic *nic = mlv_of(base);
-    struct mlv_qp *q = &nic->qps[qp];
     struct verbs_qp_attr attr;
     struct verbs_qp_init_attr init;
 
-    if (q->state == SWL_NIC_QP_READY) {
-        memset(&attr, 0, sizeof(attr));
-        SWL_TRY(step(nic, nic->device.verbs.ibv_query_qp(q->qp, &attr, VERBS_QP_STATE, &init),
-                     "does not tell the state of a queue pair"));
-        if (attr.qp_state != VERBS_STATE_RTS) {
-            read_failure(nic, q);
-            q->state = SWL_NIC_QP_ERROR;
-        }
-    }
-    status_p->state = q->state;
-    status_p->qpn = q->qpn;
-    status_p->syndrome = q->syndrome;
-    status_p->index = q->bad_index;
+    memset(&attr, 0, sizeof(attr));
+    SWL_TRY(step(nic, nic->device.verbs.ibv_query_qp(q->qp, &attr, VERBS_QP_STATE, &init),
+                 "does not tell the state of a queue pair"));
+    *sends_p = attr.qp_state == VERBS_STATE_RTS;
+    if (!*sends_p)
+        read_failure(nic, q);
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_to_error(struct swl_nic *base, uint32_t qp)
+ncclResult_t swl_mlv_stop(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
-    struct mlv_nic *nic = mlv_of(base);
-    struct mlv_qp *q = &nic->qps[qp];
-
-    if (q->state == SWL_NIC_QP_ERROR)
-        return ncclSuccess;
-    SWL_TRY(step(nic, swl_rc_leave(&nic->device.verbs, q->qp, VERBS_STATE_ERROR),
-                 "does not stop a queue pair"));
-    q->state = SWL_NIC_QP_ERROR;
-    q->syndrome = SWL_SYNDROME_FLUSHED;
-    return ncclSuccess;
+    return step(nic, swl_rc_leave(&nic->device.verbs, q->qp, VERBS_STATE_ERROR),
+                "does not stop a queue pair");
 }
 
-ncclResult_t swl_mlv_reset(struct swl_nic *base, uint32_t qp)
+ncclResult_t swl_mlv_restart(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
-    struct mlv_nic *nic = mlv_of(base);
-    struct mlv_qp *q = &nic->qps[qp];
     ncclResult_t rc = swl_mlv_close_qp(nic, q);
 
     q->state = SWL_NIC_QP_ERROR;
     if (rc == ncclSuccess)
-        rc = open_qp(nic, q);
+        rc = swl_mlv_open_qp(nic, q, 0);
     if (rc != ncclSuccess)
         (void)swl_mlv_close_qp(nic, q);
+    q->lost = rc != ncclSuccess;
     return rc;
 }
