@@ -3,16 +3,6 @@
  * Layer: transport/proxy. Serving thread, with the queue pair's lock. */
 #include "transport/proxy/verbs_wire.h"
 
-int swl_verbs_post_receive(const struct verbs_queue *q, uint32_t slot)
-{
-    struct verbs_sge sge = {(uintptr_t)&q->mailbox->messages[slot], sizeof(struct verbs_message),
-                            q->mailbox_mr->lkey};
-    struct verbs_recv_wr wr = {.wr_id = VERBS_ID_RECEIVE | slot, .sg_list = &sge, .num_sge = 1};
-    struct verbs_recv_wr *bad;
-
-    return q->qp->context->post_recv(q->qp, &wr, &bad);
-}
-
 /* Is the word one that this peer may add to? The region stays while the lock is held. */
 static uint32_t check(const struct verbs_wire *w, const struct verbs_message *m)
 {

@@ -4,8 +4,6 @@
  * whose last request is signalled. NOPs are not posted: they complete with what is before them. */
 #include "transport/proxy/verbs_wire.h"
 
-#include "src/base/log.h"
-
 #include <string.h>
 
 #define POST_MAX     32  /* requests of one post */
@@ -25,24 +23,7 @@ static uint32_t syndrome_of(uint32_t status)
     }
 }
 
-void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
-                    const char *what)
-{
-    if (q->syndrome)
-        return;
-    q->syndrome = syndrome;
-    swl_log(SWL_LEVEL_DEBUG, "rank %u nic: %s queue pair 0x%06x: %s", w->rank, w->port.name,
-            q->qp->qp_num, what);
-}
-
 /* ---- posting ---- */
-
-int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first)
-{
-    struct verbs_send_wr *bad;
-
-    return q->qp->context->post_send(q->qp, first, &bad);
-}
 
 /* Requests on their way into one post. */
 struct batch {

@@ -144,15 +144,19 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp);
 /* Give back what the queue pair holds; the first failure is reported. */
 ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q);
 
+/* verbs_pair.c */
+/* The first error of a queue pair stays. */
+void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
+                    const char *what);
+/* 0 or an errno. */
+int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
+int swl_verbs_post_receive(const struct verbs_queue *q, uint32_t slot);
+
 /* verbs_post.c */
 uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
                         uint32_t n);
 uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
 bool swl_verbs_progress(struct swl_wire *wire);
-/* The first error of a queue pair stays. */
-void swl_verbs_fail(const struct verbs_wire *w, struct verbs_queue *q, uint32_t syndrome,
-                    const char *what);
-int swl_verbs_post_send(const struct verbs_queue *q, struct verbs_send_wr *first);
 
 /* verbs_flush.c. Open it where it is needed: messages: a peer adds by message from now on; gpu: memory of a
  * GPU is going to be registered. Again: a no-op. */
@@ -172,8 +176,6 @@ void swl_verbs_add_release(struct verbs_wire *w, struct verbs_queue *q);
 void swl_verbs_add_receive(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc);
 /* Tell the peer how many of its messages are applied. */
 void swl_verbs_add_acknowledge(const struct verbs_wire *w, struct verbs_queue *q);
-/* 0 or an errno. */
-int swl_verbs_post_receive(const struct verbs_queue *q, uint32_t slot);
 
 static inline struct verbs_wire *verbs_of(struct swl_wire *wire)
 {
