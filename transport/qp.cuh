@@ -132,31 +132,34 @@ SWL_DEV void qp_append(struct swl_qp *qp, const struct swl_wqe *w)
     qp->ready = qp->reserved;
 }
 
-/* RDMA WRITE of `bytes` (1 … 1 GiB) of registered local memory. */
+/* `bytes` (1 … 1 GiB) of registered memory of this rank. */
+SWL_DEV struct swl_wqe_local qp_local(const void *memory, uint32_t lkey, uint32_t bytes)
+{
+    return {reinterpret_cast<uint64_t>(memory), lkey, bytes};
+}
+
+/* RDMA WRITE of registered memory. */
 SWL_DEV bool qp_write(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                      const void *local, uint32_t lkey, uint64_t remote, uint32_t rkey,
-                      uint32_t bytes)
+                      struct swl_wqe_local local, struct swl_wqe_far far)
 {
     struct swl_wqe e;
 
     if (!qp_await_entry(qp, w, at))
         return false;
-    swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn,
-                 {reinterpret_cast<uint64_t>(local), lkey, bytes}, {remote, rkey});
+    swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn, local, far);
     qp_append(qp, &e);
     return true;
 }
 
 /* RDMA WRITE of 4 … 28 bytes, a multiple of 4, read now. */
 SWL_DEV bool qp_write_inline(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                             const void *data, uint32_t bytes, uint64_t remote, uint32_t rkey)
+                             const void *data, uint32_t bytes, struct swl_wqe_far far)
 {
     struct swl_wqe e;
 
     if (!qp_await_entry(qp, w, at))
         return false;
-    swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes,
-                   {remote, rkey});
+    swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes, far);
     qp_append(qp, &e);
     return true;
 }
@@ -292,16 +295,14 @@ SWL_DEV bool qp_shared_commit(struct swl_qp *qp, const struct swl_watch *w, stru
 }
 
 SWL_DEV bool qp_shared_write(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                             const void *local, uint32_t lkey, uint64_t remote, uint32_t rkey,
-                             uint32_t bytes)
+                             struct swl_wqe_local local, struct swl_wqe_far far)
 {
     struct swl_wqe e;
     uint64_t index;
 
     if (!qp_shared_reserve(qp, w, at, 1, &index))
         return false;
-    swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn,
-                 {reinterpret_cast<uint64_t>(local), lkey, bytes}, {remote, rkey});
+    swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn, local, far);
     qp_put(qp, index, &e);
     return qp_shared_commit(qp, w, at, index, 1);
 }

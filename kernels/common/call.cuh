@@ -175,9 +175,9 @@ SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t wo
 
     if (!qp_poll(qp, w, at))
         return;
-    if (qp_write_inline(qp, w, at, &word, 8, r->base + g->at.poison, r->signal_rkey) &&
+    if (qp_write_inline(qp, w, at, &word, 8, {r->base + g->at.poison, r->signal_rkey}) &&
         r->alarm != 0)
-        (void)qp_write_inline(qp, w, at, &word, 8, r->alarm, r->alarm_rkey);
+        (void)qp_write_inline(qp, w, at, &word, 8, {r->alarm, r->alarm_rkey});
     qp_ring(qp);
 }
 

@@ -125,8 +125,8 @@ SWL_DEV bool out_write(const struct swl_device_group *g, uint32_t x, uint64_t fr
     const struct swl_rdma_remote *r = out_remote(g, x);
 
     at.peer = g->out[x / g->shape.nrings].rank;
-    return qp_write(out_qp(g, x), w, at, g->window + from, r->payload_lkey, r->base + to,
-                    r->payload_rkey, bytes);
+    return qp_write(out_qp(g, x), w, at, qp_local(g->window + from, r->payload_lkey, bytes),
+                    {r->base + to, r->payload_rkey});
 }
 
 SWL_DEV bool in_write(const struct swl_device_group *g, uint32_t y, uint64_t from, uint64_t to,
@@ -135,8 +135,8 @@ SWL_DEV bool in_write(const struct swl_device_group *g, uint32_t y, uint64_t fro
     const struct swl_rdma_remote *r = in_remote(g, y);
 
     at.peer = g->in[y / g->shape.nrings].rank;
-    return qp_write(in_qp(g, y), w, at, g->window + from, r->payload_lkey, r->base + to,
-                    r->payload_rkey, bytes);
+    return qp_write(in_qp(g, y), w, at, qp_local(g->window + from, r->payload_lkey, bytes),
+                    {r->base + to, r->payload_rkey});
 }
 
 SWL_DEV uint64_t *own_word(const struct swl_device_group *g, uint64_t words, uint64_t index)

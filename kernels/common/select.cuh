@@ -180,24 +180,26 @@ struct select_list {
     uint32_t of;   /* token of entry number lane_id(); entries from 32 on are token 0's */
 };
 
-/* A selection to its place in the list: behind `base` entries of tokens before, among the `topk` keys at
- * keys[]. */
-SWL_DEV void select_put(const struct handle_view *h, const uint32_t *keys, uint32_t base,
-                        uint32_t key, uint32_t row, float weight, uint32_t k,
-                        struct warp_scratch *list)
+/* Place in the list of a selection of expert `key`: behind `base` entries of tokens before, among the
+ * `topk` keys at keys[]. */
+SWL_DEV uint32_t select_place(const uint32_t *keys, uint32_t topk, uint32_t base, uint32_t key)
 {
-    for (uint32_t j = 0; j < h->topk; j++)
+    for (uint32_t j = 0; j < topk; j++)
         base += keys[j] < key;
-    if (key != SWL_KEY_NONE) {
-        const uint32_t rank = expert_rank(h, key);
-        struct swl_selection *to = &list->sel[base];
+    return base;
+}
 
-        to->row = row;
-        to->expert = key - rank * h->experts;
-        to->weight = weight;
-        to->gpu = (uint16_t)h->place[rank];
-        to->k = (uint16_t)k;
-    }
+/* The lane's selection j, number k of its token, to its place. */
+SWL_DEV void select_put(const struct handle_view *h, const struct select_ahead *s, int j,
+                        uint32_t k, struct swl_selection *to)
+{
+    const uint32_t rank = expert_rank(h, s->key[j]);
+
+    to->row = s->row[j];
+    to->expert = s->key[j] - rank * h->experts;
+    to->weight = s->weight[j];
+    to->gpu = (uint16_t)h->place[rank];
+    to->k = (uint16_t)k;
 }
 
 /* All lanes: what was filtered, sorted, in list->sel. Ends with a warp_sync. */
@@ -223,11 +225,13 @@ SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct
     if (h->topk > 32)
         list->key[lane + 32] = s->key[1];
     warp_sync();
-    if (d->r < d->tokens)
-        select_put(h, list->key + first, (uint32_t)count_bits(low & ((1u << first % 32) - 1)),
-                   s->key[0], s->row[0], s->weight[0], d->k, list);
-    if (h->topk > 32)
-        select_put(h, list->key, 0, s->key[1], s->row[1], s->weight[1], d->k + 32, list);
+    if (d->r < d->tokens && s->key[0] != SWL_KEY_NONE)
+        select_put(h, s, 0, d->k,
+                   &list->sel[select_place(list->key + first, h->topk,
+                                           (uint32_t)count_bits(low & ((1u << first % 32) - 1)),
+                                           s->key[0])]);
+    if (h->topk > 32 && s->key[1] != SWL_KEY_NONE)
+        select_put(h, s, 1, d->k + 32, &list->sel[select_place(list->key, h->topk, 0, s->key[1])]);
     warp_sync();
     return l;
 }

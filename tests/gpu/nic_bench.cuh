@@ -66,8 +66,8 @@ __device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *w
     for (uint32_t i = 0; i < a->messages; i++) {
         const uint64_t offset = base + static_cast<uint64_t>(i % a->slots) * a->bytes;
 
-        if (!qp_write(qp, w, at, a->window + offset, a->payload_lkey,
-                      reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey, a->bytes))
+        if (!qp_write(qp, w, at, qp_local(a->window + offset, a->payload_lkey, a->bytes),
+                      {reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey}))
             return false;
         if (i % 8 != 7 && i + 1 != a->messages)
             continue;
@@ -129,9 +129,10 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
         }
         const uint64_t far = reinterpret_cast<uint64_t>(a->far) + signal_bytes;
 
-        if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), far, a->payload_rkey)
-                         : qp_write(qp, w, at, a->window + signal_bytes, a->payload_lkey, far,
-                                    a->payload_rkey, a->bytes)) ||
+        if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), {far, a->payload_rkey})
+                         : qp_write(qp, w, at,
+                                    qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
+                                    {far, a->payload_rkey})) ||
             !qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far), a->signal_rkey, 1))
             return false;
         qp_ring(qp);
@@ -156,9 +157,8 @@ __device__ bool bench_post(const struct bench_args *a, const struct swl_watch *w
         uint64_t posted;
 
         for (uint32_t k = 0; k < depth / 2; k++)
-            if (!qp_write(qp, w, at, a->window + signal_bytes, a->payload_lkey,
-                          reinterpret_cast<uint64_t>(a->far) + signal_bytes, a->payload_rkey,
-                          a->bytes))
+            if (!qp_write(qp, w, at, qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
+                          {reinterpret_cast<uint64_t>(a->far) + signal_bytes, a->payload_rkey}))
                 return false;
         posted = clock_ns();
         qp_ring(qp);

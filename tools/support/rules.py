@@ -23,10 +23,6 @@ KNOWN = {
     ("kernels/common/copy.cuh", "row_copy_end"),
     ("kernels/common/net.cuh", "in_write"),
     ("kernels/common/net.cuh", "out_write"),
-    ("kernels/common/select.cuh", "select_put"),
-    ("transport/qp.cuh", "qp_shared_write"),
-    ("transport/qp.cuh", "qp_write"),
-    ("transport/qp.cuh", "qp_write_inline"),
 }
 PLANS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # What kernels must reach through device.h only.

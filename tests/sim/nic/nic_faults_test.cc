@@ -22,8 +22,8 @@ void post_adds(const void *arg)
     if (lane_id() != 0)
         return;
     for (posted = 0; posted < j->adds; posted++) {
-        if (!qp_write(&me.qps[0], &me.watch, at, me.data(0), me.payload.lkey, peer.data_at(0),
-                      peer.payload.rkey, 512) ||
+        if (!qp_write(&me.qps[0], &me.watch, at, qp_local(me.data(0), me.payload.lkey, 512),
+                      {peer.data_at(0), peer.payload.rkey}) ||
             !qp_add(&me.qps[0], &me.watch, at, peer.word_at(0), peer.signal.rkey, 1))
             return;
         if ((posted + 1) % j->ring_every == 0)

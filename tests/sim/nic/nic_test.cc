@@ -45,8 +45,9 @@ void send(const void *arg)
         for (uint32_t i = 0; i < words; i++)
             source[i] = pattern(round, i);
         for (uint32_t q = 0; q < 4; q++)
-            if (!qp_write(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE), me.data(q * part),
-                          me.payload.lkey, peer.data_at(q * part), peer.payload.rkey, part))
+            if (!qp_write(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE),
+                          qp_local(me.data(q * part), me.payload.lkey, part),
+                          {peer.data_at(q * part), peer.payload.rkey}))
                 return;
         if (!qp_add(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE), peer.word_at(0), peer.signal.rkey,
                     1))

@@ -27,8 +27,8 @@ bool post_one(const ring_job *j, uint64_t i)
     nic_rank &me = j->w->rank[0];
 
     if (j->posters > 1)
-        return qp_shared_write(j->qp, &me.watch, here(), me.data(8), 1, 2, 3, 8);
-    return qp_write(j->qp, &me.watch, here(), me.data(8), 1, 2, 3, 8) &&
+        return qp_shared_write(j->qp, &me.watch, here(), qp_local(me.data(8), 1, 8), {2, 3});
+    return qp_write(j->qp, &me.watch, here(), qp_local(me.data(8), 1, 8), {2, 3}) &&
            (i % 5 != 0 || qp_poll(j->qp, &me.watch, here()));
 }
 

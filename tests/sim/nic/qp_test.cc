@@ -44,10 +44,10 @@ void post_many(const void *arg)
         return;
     for (uint32_t i = 0; i < j->each; i++) {
         uint32_t value[2] = {i, ~i};
-        bool ok = qp_write_inline(qp, &me.watch, here(0), value, 8, peer.data_at(16ull * i),
-                                  peer.payload.rkey) &&
-                  qp_write(qp, &me.watch, here(0), me.data(16ull * i), me.payload.lkey,
-                           peer.data_at(16ull * i + 8), peer.payload.rkey, 8) &&
+        bool ok = qp_write_inline(qp, &me.watch, here(0), value, 8,
+                                  {peer.data_at(16ull * i), peer.payload.rkey}) &&
+                  qp_write(qp, &me.watch, here(0), qp_local(me.data(16ull * i), me.payload.lkey, 8),
+                           {peer.data_at(16ull * i + 8), peer.payload.rkey}) &&
                   qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
 
         if (!ok) {
@@ -105,8 +105,8 @@ void put_and_signal(const void *arg)
     if (lane_id() != 0)
         return;
     for (uint32_t i = 0; ok && i < j->each; i++)
-        ok = qp_write(qp, &me.watch, here(0), me.data(8ull * i), me.payload.lkey,
-                      peer.data_at(8ull * i), peer.payload.rkey, 8);
+        ok = qp_write(qp, &me.watch, here(0), qp_local(me.data(8ull * i), me.payload.lkey, 8),
+                      {peer.data_at(8ull * i), peer.payload.rkey});
     ok = ok && qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
     if (ok)
         qp_ring(qp);
@@ -169,8 +169,8 @@ void put_on_all(const void *arg)
         struct swl_qp *qp = &me.qps[i % nqps];
         const uint32_t value[2] = {i + 1, i + 1};
 
-        ok = qp_write_inline(qp, &me.watch, here(0), value, 8, peer.data_at(8ull * i),
-                             peer.payload.rkey) &&
+        ok = qp_write_inline(qp, &me.watch, here(0), value, 8,
+                             {peer.data_at(8ull * i), peer.payload.rkey}) &&
              qp_add(qp, &me.watch, here(0), peer.word_at(i % nqps), peer.signal.rkey, 1);
         if (ok)
             qp_ring(qp);
@@ -327,8 +327,9 @@ void post_shared(const void *arg)
         else if (poster % 2)
             ok = write_slowly(me, peer, at, poster);
         else
-            ok = qp_shared_write(qp, &me.watch, here(poster), me.data(at), me.payload.lkey,
-                                 peer.data_at(at), peer.payload.rkey, 8);
+            ok = qp_shared_write(qp, &me.watch, here(poster),
+                                 qp_local(me.data(at), me.payload.lkey, 8),
+                                 {peer.data_at(at), peer.payload.rkey});
         if (!ok) {
             failed();
             return;
