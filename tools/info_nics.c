@@ -4,8 +4,8 @@
 
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
-#include "transport/mlx5/path.h"
 #include "transport/site.h"
+#include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
 #include <stdarg.h>
@@ -294,7 +294,7 @@ static void say_path(struct info_out *out, const struct info_options *o, const s
                                   .tc = set->ib_tc,
                                   .timeout = set->ib_timeout,
                                   .retry_cnt = set->ib_retry_cnt};
-    struct mlx5_tuning tuning;
+    struct rc_tuning tuning;
     const char *note, *why;
 
     info_open(out, "path", '{');
@@ -303,7 +303,7 @@ static void say_path(struct info_out *out, const struct info_options *o, const s
     if (v->pkey)
         info_text(out, "partition_key", "0x%04x (place %u)%s", v->pkey, v->pkey_index,
                   v->pkey & 0x8000 ? "" : ", a limited member");
-    if (swl_mlx5_tuning(&tuning, &ib, v->ethernet, &note, &why)) {
+    if (swl_rc_tuning(&tuning, &ib, v->ethernet, &note, &why)) {
         info_integer(out, "service_level", tuning.sl);
         info_integer(out, "traffic_class", tuning.tclass);
         info_text(out, "ack_timeout", "%u (%.1f ms)", tuning.timeout,

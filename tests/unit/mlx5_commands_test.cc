@@ -190,9 +190,9 @@ TEST(Mlx5Commands, InitOpensThePortForPeers)
                    {wire::pkey_index, 77}, {wire::vhca_port_num, 2});
 }
 
-struct mlx5_path path_of(bool ethernet, bool global)
+struct rc_path path_of(bool ethernet, bool global)
 {
-    struct mlx5_path p = {};
+    struct rc_path p = {};
 
     p.remote_qpn = 0x13579b;
     p.send_psn = 0x2468ac;
@@ -248,7 +248,7 @@ const wire::Values global = {{wire::src_addr_index, 0xa7},
 
 TEST(Mlx5Commands, F87_RtrOnEthernetHasMacPriorityAndTrafficClass)
 {
-    const struct mlx5_path path = path_of(true, true);
+    const struct rc_path path = path_of(true, true);
     const wire::Values ethernet = {{wire::dscp, 106 >> 2},
                                    {wire::eth_prio, 5},
                                    {wire::udp_sport, 0xd234},
@@ -262,7 +262,7 @@ TEST(Mlx5Commands, F87_RtrOnEthernetHasMacPriorityAndTrafficClass)
 
 TEST(Mlx5Commands, RtrOnInfinibandHasLidAndServiceLevel)
 {
-    const struct mlx5_path path = path_of(false, false);
+    const struct rc_path path = path_of(false, false);
     Command c;
 
     swl_mlx5_rtr_qp(&c, 0x9abcde, &path);
@@ -272,7 +272,7 @@ TEST(Mlx5Commands, RtrOnInfinibandHasLidAndServiceLevel)
 
 TEST(Mlx5Commands, RtrOnInfinibandHasTheGlobalHeaderWhereItIsRequired)
 {
-    const struct mlx5_path path = path_of(false, true);
+    const struct rc_path path = path_of(false, true);
     const wire::Values far = {{wire::grh, 1}, {wire::rlid, 0xbeef}, {wire::sl, 5}};
     Command c;
 
@@ -282,7 +282,7 @@ TEST(Mlx5Commands, RtrOnInfinibandHasTheGlobalHeaderWhereItIsRequired)
 
 TEST(Mlx5Commands, RtsHasRetriesAndDepthOfReads)
 {
-    const struct mlx5_path path = path_of(true, true);
+    const struct rc_path path = path_of(true, true);
     Command c;
 
     swl_mlx5_rts_qp(&c, 0x9abcde, &path);

@@ -6,7 +6,7 @@ set(verbs "${PROJECT_SOURCE_DIR}/transport/verbs")
 set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
 swl_test(verbs_load_test SOURCES verbs_load_test.cc ${verbs}/load.c LIBS ${CMAKE_DL_LIBS} LABELS unit)
 swl_test(mlx5_commands_test SOURCES mlx5_commands_test.cc ${mlx5}/commands.c LABELS unit)
-swl_test(mlx5_path_test SOURCES mlx5_path_test.cc ${mlx5}/path.c
+swl_test(rc_path_test SOURCES rc_path_test.cc ${verbs}/path.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 swl_test(mlx5_reach_test SOURCES mlx5_reach_test.cc LABELS unit)
 swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/pkey.c ${verbs}/port.c
@@ -42,7 +42,7 @@ add_library(fake_mlx5 OBJECT "${swl_test_support}/fake_mlx5.cc"
             "${swl_test_support}/fake_mlx5_engine.cc"
             "${swl_test_support}/fake_mlx5_gpu.cc"
             "${swl_test_support}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
-            ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${mlx5}/path.c ${mlx5}/region.c ${mlx5}/tune.c
+            ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${verbs}/path.c ${mlx5}/region.c ${verbs}/tune.c
             ${mlx5}/mlx5.c ${mlx5}/nic.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
             ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c
             ${PROJECT_SOURCE_DIR}/src/runtime/result.c)

@@ -164,7 +164,7 @@ void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port, uint3
 }
 
 /* The address path of INIT2RTR. */
-static void set_path(uint8_t *ads, const struct mlx5_path *path)
+static void set_path(uint8_t *ads, const struct rc_path *path)
 {
     mlx5_set(ads, ADS_PORT, path->port);
     mlx5_set(ads, ADS_ACK_TIMEOUT, path->timeout);
@@ -190,7 +190,7 @@ static void set_path(uint8_t *ads, const struct mlx5_path *path)
     }
 }
 
-void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path)
+void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path)
 {
     uint8_t *qpc = change(c, "INIT2RTR_QP", MLX5_INIT2RTR_QP, qpn);
 
@@ -207,7 +207,7 @@ void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_pat
     set_path(qpc + MLX5_ADS_AT, path);
 }
 
-void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path)
+void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path)
 {
     uint8_t *qpc = change(c, "RTR2RTS_QP", MLX5_RTR2RTS_QP, qpn);
 

@@ -5,7 +5,7 @@
 #ifndef SWL_MLX5_COMMANDS_H
 #define SWL_MLX5_COMMANDS_H
 
-#include "transport/mlx5/path.h"
+#include "transport/verbs/path.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,8 +79,8 @@ void swl_mlx5_create_mkey(struct mlx5_command *c, const struct mlx5_mkey_plan *p
 /* The key of CREATE_MKEY's answer. */
 uint32_t swl_mlx5_key(const struct mlx5_command *c);
 void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port, uint32_t pkey_index);
-void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);
-void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct mlx5_path *path);
+void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path);
+void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path);
 void swl_mlx5_error_qp(struct mlx5_command *c, uint32_t qpn);
 void swl_mlx5_reset_qp(struct mlx5_command *c, uint32_t qpn);
 void swl_mlx5_query_qp(struct mlx5_command *c, uint32_t qpn);

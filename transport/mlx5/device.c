@@ -3,7 +3,7 @@
 
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
-#include "transport/mlx5/tune.h"
+#include "transport/verbs/tune.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static ncclResult_t open_port(struct mlx5_device *d, const struct swl_nic_ib *ib
 
     if (!swl_port_open(&d->verbs, &want, &d->context, &d->port, text, sizeof(text)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", d->rank, text);
-    return swl_mlx5_tune(&d->tuning, d->rank, ib, &d->port);
+    return swl_rc_tune(&d->tuning, d->rank, ib, &d->port);
 }
 
 static ncclResult_t open_domain(struct mlx5_device *d)

@@ -6,9 +6,9 @@
 #ifndef SWL_MLX5_DEVICE_H
 #define SWL_MLX5_DEVICE_H
 
-#include "transport/mlx5/path.h"
 #include "transport/mlx5/reach.h"
 #include "transport/nic.h"
+#include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
 #ifdef __cplusplus
@@ -24,7 +24,7 @@ struct mlx5_device {
     uint32_t rank;
     bool devx; /* takes firmware commands */
     struct swl_port port;
-    struct mlx5_tuning tuning;
+    struct rc_tuning tuning;
     struct ibv_context *context;
     struct ibv_pd *pd;
     uint32_t pdn; /* of pd, with devx */
@@ -35,7 +35,7 @@ struct mlx5_device {
 #define MLX5_ADDRESS_ID 0x6d6c7835u /* changes with the struct */
 struct mlx5_address {
     uint32_t id;
-    struct mlx5_end end;
+    struct rc_end end;
 };
 static_assert(sizeof(struct mlx5_address) <= sizeof(struct swl_nic_address),
               "the address travels inside the opaque one");

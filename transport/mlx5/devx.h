@@ -25,8 +25,8 @@ ncclResult_t swl_devx_get(struct mlx5_nic *nic, uint64_t at, void *to, size_t by
 /* devx_qp.c: what struct mlx5_maker says of each. */
 ncclResult_t swl_devx_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
 ncclResult_t swl_devx_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q);
-struct mlx5_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
-ncclResult_t swl_devx_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path);
+struct rc_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
+ncclResult_t swl_devx_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path);
 ncclResult_t swl_devx_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
 ncclResult_t swl_devx_stop(struct mlx5_nic *nic, struct mlx5_qp *q);
 ncclResult_t swl_devx_restart(struct mlx5_nic *nic, struct mlx5_qp *q);

@@ -142,9 +142,9 @@ ncclResult_t swl_devx_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 
 /* ---- connection ---- */
 
-struct mlx5_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
+struct rc_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
-    struct mlx5_end end;
+    struct rc_end end;
 
     memset(&end, 0, sizeof(end));
     end.qpn = q->qpn;
@@ -163,7 +163,7 @@ struct mlx5_end swl_devx_end(const struct mlx5_nic *nic, const struct mlx5_qp *q
 
 /* The MAC of the next hop: the kernel finds it while it makes an address handle. Zeroed, because a
  * rate that nobody meant is refused. */
-static ncclResult_t resolve(struct mlx5_nic *nic, const struct mlx5_qp *q, struct mlx5_path *path)
+static ncclResult_t resolve(struct mlx5_nic *nic, const struct mlx5_qp *q, struct rc_path *path)
 {
     struct verbs_ah_attr attr;
     struct mlx5_ah_out out = {0};
@@ -219,7 +219,7 @@ ncclResult_t swl_devx_restart(struct mlx5_nic *nic, struct mlx5_qp *q)
     return rc;
 }
 
-static ncclResult_t bring_up(struct mlx5_nic *nic, struct mlx5_qp *q, const struct mlx5_path *path)
+static ncclResult_t bring_up(struct mlx5_nic *nic, struct mlx5_qp *q, const struct rc_path *path)
 {
     struct mlx5_command c;
     ncclResult_t rc;
@@ -235,7 +235,7 @@ static ncclResult_t bring_up(struct mlx5_nic *nic, struct mlx5_qp *q, const stru
     return rc;
 }
 
-ncclResult_t swl_devx_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path)
+ncclResult_t swl_devx_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path)
 {
     if (path->ethernet)
         SWL_TRY(resolve(nic, q, path));

@@ -112,8 +112,8 @@ static ncclResult_t connect_qp(struct swl_nic *base, uint32_t qp,
     struct mlx5_qp *q = &nic->qps[qp];
     const char *why = "the peer's NIC is of another kind or version";
     struct mlx5_address a;
-    struct mlx5_path path;
-    struct mlx5_end mine;
+    struct rc_path path;
+    struct rc_end mine;
 
     memcpy(&a, peer->bytes, sizeof(a));
     if (q->state != SWL_NIC_QP_INIT)
@@ -121,7 +121,7 @@ static ncclResult_t connect_qp(struct swl_nic *base, uint32_t qp,
                         q->qpn,
                         q->state == SWL_NIC_QP_READY ? "already connected" : "in error: reset it");
     mine = nic->maker->end(nic, q);
-    if (a.id != MLX5_ADDRESS_ID || !swl_mlx5_path(&path, &mine, &a.end, &nic->device.tuning, &why))
+    if (a.id != MLX5_ADDRESS_ID || !swl_rc_path(&path, &mine, &a.end, &nic->device.tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x of %s port %u: %s",
                         nic->device.rank, q->qpn, nic->device.port.name, nic->device.port.number,
                         why);

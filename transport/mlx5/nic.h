@@ -28,9 +28,9 @@ struct mlx5_maker {
     /* Queue pair i, in init; close_qp follows where it has failed, and reports the first failure. */
     ncclResult_t (*open_qp)(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
     ncclResult_t (*close_qp)(struct mlx5_nic *nic, struct mlx5_qp *q);
-    struct mlx5_end (*end)(const struct mlx5_nic *nic, const struct mlx5_qp *q);
+    struct rc_end (*end)(const struct mlx5_nic *nic, const struct mlx5_qp *q);
     /* Init to ready; a failure leaves init or error, and nothing that takes packets. */
-    ncclResult_t (*connect)(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path);
+    ncclResult_t (*connect)(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path);
     /* Of one that was ready: does it still send? If not, why, as far as it is known. */
     ncclResult_t (*look)(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
     ncclResult_t (*stop)(struct mlx5_nic *nic, struct mlx5_qp *q);

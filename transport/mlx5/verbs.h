@@ -52,8 +52,8 @@ ncclResult_t swl_mlv_free_all(struct mlx5_nic *nic);
 /* verbs_qp.c: what struct mlx5_maker says of each. */
 ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
 ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q);
-struct mlx5_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
-ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path);
+struct rc_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
+ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path);
 ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
 ncclResult_t swl_mlv_stop(struct mlx5_nic *nic, struct mlx5_qp *q);
 ncclResult_t swl_mlv_restart(struct mlx5_nic *nic, struct mlx5_qp *q);

@@ -129,13 +129,13 @@ ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 
 /* ---- connection ---- */
 
-struct mlx5_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
+struct rc_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
     return swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
 }
 
 static ncclResult_t bring_up(const struct mlx5_nic *nic, struct mlx5_qp *q,
-                             const struct mlx5_path *path)
+                             const struct rc_path *path)
 {
     SWL_TRY(step(nic, swl_rc_receive(&nic->device.verbs, q->qp, path),
                  "does not connect a queue pair"));
@@ -145,7 +145,7 @@ static ncclResult_t bring_up(const struct mlx5_nic *nic, struct mlx5_qp *q,
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_path *path)
+ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path)
 {
     const ncclResult_t rc = bring_up(nic, q, path);
 

@@ -23,12 +23,12 @@ static ncclResult_t refuse(const struct verbs_wire *w, const char *what, int err
 /* The queue pair's peer is itself. */
 static ncclResult_t connect_self(struct verbs_wire *w, struct verbs_qp *qp)
 {
-    const struct mlx5_end end = swl_rc_end(&w->port, &w->attr, qp->qp_num, swl_rc_psn(qp->qp_num));
-    struct mlx5_path path;
+    const struct rc_end end = swl_rc_end(&w->port, &w->attr, qp->qp_num, swl_rc_psn(qp->qp_num));
+    struct rc_path path;
     const char *why;
     int error;
 
-    if (!swl_mlx5_path(&path, &end, &end, &w->tuning, &why))
+    if (!swl_rc_path(&path, &end, &end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach itself: %s", w->rank,
                         w->port.name, why);
     error = swl_rc_init(&w->verbs, qp, &w->port, false);

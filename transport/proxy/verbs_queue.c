@@ -17,7 +17,7 @@
 /* Travels as struct swl_wire_address. */
 struct verbs_end {
     uint32_t id, adds;
-    struct mlx5_end end;
+    struct rc_end end;
     uint32_t applied_key;
     uint64_t applied;
 };
@@ -180,11 +180,11 @@ static ncclResult_t connect_path(struct verbs_wire *w, struct verbs_queue *q,
                                  const struct verbs_end *peer)
 {
     const bool adds = w->attr.atomic_cap != VERBS_ATOMIC_NONE;
-    const struct mlx5_end mine = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
+    const struct rc_end mine = swl_rc_end(&w->port, &w->attr, q->qp->qp_num, q->psn);
     const char *why;
-    struct mlx5_path path;
+    struct rc_path path;
 
-    if (!swl_mlx5_path(&path, &mine, &peer->end, &w->tuning, &why))
+    if (!swl_rc_path(&path, &mine, &peer->end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach its peer: %s", w->rank,
                         w->port.name, why);
     SWL_TRY(

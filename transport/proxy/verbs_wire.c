@@ -4,9 +4,9 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/memory.h"
-#include "transport/mlx5/tune.h"
 #include "transport/proxy/front.h"
 #include "transport/site.h"
+#include "transport/verbs/tune.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_conf
 
     if (!swl_port_open(&w->verbs, &want, &w->context, &w->port, text, sizeof(text)))
         return swl_fail(ncclSystemError, "rank %u nic: %s", w->rank, text);
-    SWL_TRY(swl_mlx5_tune(&w->tuning, w->rank, ib, &w->port));
+    SWL_TRY(swl_rc_tune(&w->tuning, w->rank, ib, &w->port));
     if (w->verbs.ibv_query_device(w->context, &w->attr) != 0)
         return swl_fail(ncclSystemError, "rank %u nic: %s does not tell its limits", w->rank,
                         w->port.name);

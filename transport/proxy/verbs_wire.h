@@ -14,9 +14,9 @@
 #ifndef SWL_VERBS_WIRE_H
 #define SWL_VERBS_WIRE_H
 
-#include "transport/mlx5/path.h"
 #include "transport/proxy/wire.h"
 #include "transport/soft/mover.h"
+#include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
 #include <pthread.h>
@@ -103,7 +103,7 @@ struct verbs_wire {
     struct swl_wire base;
     struct swl_verbs verbs;
     struct swl_port port;
-    struct mlx5_tuning tuning;
+    struct rc_tuning tuning;
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct verbs_device_attr attr;

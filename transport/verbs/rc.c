@@ -19,18 +19,18 @@ static uint8_t log_of(int reads)
     return log;
 }
 
-struct mlx5_end swl_rc_end(const struct swl_port *port, const struct verbs_device_attr *attr,
-                           uint32_t qpn, uint32_t psn)
+struct rc_end swl_rc_end(const struct swl_port *port, const struct verbs_device_attr *attr,
+                         uint32_t qpn, uint32_t psn)
 {
-    struct mlx5_end e = {.qpn = qpn,
-                         .psn = psn,
-                         .lid = port->lid,
-                         .pkey = port->pkey,
-                         .mtu = port->mtu,
-                         .ethernet = port->ethernet,
-                         .grh_required = port->grh_required,
-                         .log_reads_out = log_of(attr->max_qp_init_rd_atom),
-                         .log_reads_in = log_of(attr->max_qp_rd_atom)};
+    struct rc_end e = {.qpn = qpn,
+                       .psn = psn,
+                       .lid = port->lid,
+                       .pkey = port->pkey,
+                       .mtu = port->mtu,
+                       .ethernet = port->ethernet,
+                       .grh_required = port->grh_required,
+                       .log_reads_out = log_of(attr->max_qp_init_rd_atom),
+                       .log_reads_in = log_of(attr->max_qp_rd_atom)};
 
     memcpy(e.gid, port->gid, sizeof(e.gid));
     return e;
@@ -59,7 +59,7 @@ int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct
                                 VERBS_QP_STATE | VERBS_QP_PKEY | VERBS_QP_PORT | VERBS_QP_ACCESS);
 }
 
-int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct mlx5_path *path)
+int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct rc_path *path)
 {
     struct verbs_qp_attr a;
 
@@ -85,7 +85,7 @@ int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp, const str
                                     VERBS_QP_RQ_PSN | VERBS_QP_READS_IN | VERBS_QP_RNR_TIMER);
 }
 
-int swl_rc_send(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct mlx5_path *path)
+int swl_rc_send(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct rc_path *path)
 {
     struct verbs_qp_attr a;
 

@@ -5,7 +5,7 @@
 #ifndef SWL_VERBS_RC_H
 #define SWL_VERBS_RC_H
 
-#include "transport/mlx5/path.h"
+#include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
 #ifdef __cplusplus
@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* What this end says of itself. */
-struct mlx5_end swl_rc_end(const struct swl_port *port, const struct verbs_device_attr *attr,
-                           uint32_t qpn, uint32_t psn);
+struct rc_end swl_rc_end(const struct swl_port *port, const struct verbs_device_attr *attr,
+                         uint32_t qpn, uint32_t psn);
 /* A packet number to begin with, so that late packets of an earlier connection are refused. */
 uint32_t swl_rc_psn(uint32_t qpn);
 
@@ -22,10 +22,9 @@ uint32_t swl_rc_psn(uint32_t qpn);
 int swl_rc_init(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct swl_port *port,
                 bool adds);
 /* Init to ready to receive. */
-int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp,
-                   const struct mlx5_path *path);
+int swl_rc_receive(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct rc_path *path);
 /* Ready to receive to ready to send. */
-int swl_rc_send(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct mlx5_path *path);
+int swl_rc_send(const struct swl_verbs *verbs, struct verbs_qp *qp, const struct rc_path *path);
 /* Any to VERBS_STATE_RESET or VERBS_STATE_ERROR. */
 int swl_rc_leave(const struct swl_verbs *verbs, struct verbs_qp *qp, uint32_t state);
 

@@ -1,9 +1,9 @@
-/* path.h: how two queue pairs of mlx5 reach each other, from what both ends say of themselves.
+/* path.h: how two reliable queue pairs reach each other, from what both ends say of themselves.
  *
- * Layer: transport/mlx5; pure. struct mlx5_end travels in the queue pair's address, so its values are
+ * Layer: transport/verbs; pure. struct rc_end travels in the queue pair's address, so its values are
  * a stranger's: whatever is out of range is refused here, with a sentence. */
-#ifndef SWL_MLX5_PATH_H
-#define SWL_MLX5_PATH_H
+#ifndef SWL_VERBS_PATH_H
+#define SWL_VERBS_PATH_H
 
 #include <assert.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@ extern "C" {
 struct swl_nic_ib; /* transport/nic.h */
 
 /* One end. */
-struct mlx5_end {
+struct rc_end {
     uint32_t qpn;
     uint32_t psn; /* of the first packet it sends; new after every reset */
     uint32_t ece; /* options its firmware offers, 0 = none */
@@ -32,10 +32,10 @@ struct mlx5_end {
     uint16_t pkey; /* with the bit of full members; 0 = the device has none */
     uint8_t pad2[2];
 };
-static_assert(sizeof(struct mlx5_end) == 40, "travels between processes");
+static_assert(sizeof(struct rc_end) == 40, "travels between processes");
 
 /* What the user's settings come to on a port. */
-struct mlx5_tuning {
+struct rc_tuning {
     uint8_t port, gid_index;
     uint8_t sl;      /* service level; priority on Ethernet */
     uint8_t tclass;  /* Ethernet only */
@@ -44,7 +44,7 @@ struct mlx5_tuning {
 };
 
 /* Everything that INIT2RTR and RTR2RTS need. */
-struct mlx5_path {
+struct rc_path {
     uint32_t remote_qpn, send_psn, recv_psn, ece;
     uint8_t mtu, log_sra, log_rra;
     uint8_t timeout, retries;
@@ -56,12 +56,11 @@ struct mlx5_path {
 };
 
 /* false: `why` names the variable that is out of range. note_p: a remark for the log, or NULL. */
-bool swl_mlx5_tuning(struct mlx5_tuning *tuning, const struct swl_nic_ib *ib, bool ethernet,
-                     const char **note_p, const char **why_p);
+bool swl_rc_tuning(struct rc_tuning *tuning, const struct swl_nic_ib *ib, bool ethernet,
+                   const char **note_p, const char **why_p);
 /* false: *why_p says why the ends cannot be connected. */
-bool swl_mlx5_path(struct mlx5_path *path, const struct mlx5_end *mine,
-                   const struct mlx5_end *theirs, const struct mlx5_tuning *tuning,
-                   const char **why_p);
+bool swl_rc_path(struct rc_path *path, const struct rc_end *mine, const struct rc_end *theirs,
+                 const struct rc_tuning *tuning, const char **why_p);
 
 #ifdef __cplusplus
 }

@@ -1,15 +1,15 @@
-/* tune.c: the user's settings on an open port. Layer: transport/mlx5. */
-#include "transport/mlx5/tune.h"
+/* tune.c: the user's settings on an open port. Layer: transport/verbs. */
+#include "transport/verbs/tune.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
 
-ncclResult_t swl_mlx5_tune(struct mlx5_tuning *tuning, uint32_t rank, const struct swl_nic_ib *ib,
-                           const struct swl_port *port)
+ncclResult_t swl_rc_tune(struct rc_tuning *tuning, uint32_t rank, const struct swl_nic_ib *ib,
+                         const struct swl_port *port)
 {
     const char *note, *why;
 
-    if (!swl_mlx5_tuning(tuning, ib, port->ethernet, &note, &why))
+    if (!swl_rc_tuning(tuning, ib, port->ethernet, &note, &why))
         return swl_fail(ncclInvalidArgument, "rank %u nic: %s port %u: %s", rank, port->name,
                         port->number, why);
     if (note)

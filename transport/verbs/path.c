@@ -1,5 +1,5 @@
-/* path.c: see path.h. Layer: transport/mlx5; pure. */
-#include "transport/mlx5/path.h"
+/* path.c: see path.h. Layer: transport/verbs; pure. */
+#include "transport/verbs/path.h"
 
 #include "transport/nic.h"
 
@@ -10,8 +10,8 @@
 #define LOG_READS_MAX    7 /* width of the field in the queue pair's context */
 #define HOPS_MAX         255
 
-bool swl_mlx5_tuning(struct mlx5_tuning *tuning, const struct swl_nic_ib *ib, bool ethernet,
-                     const char **note_p, const char **why_p)
+bool swl_rc_tuning(struct rc_tuning *tuning, const struct swl_nic_ib *ib, bool ethernet,
+                   const char **note_p, const char **why_p)
 {
     *note_p = NULL;
     *why_p = NULL;
@@ -52,8 +52,8 @@ static uint16_t routed_lid(const uint8_t *gid)
     return (uint16_t)(gid[4] << 8 | gid[5]);
 }
 
-static bool infiniband(struct mlx5_path *path, const struct mlx5_end *mine,
-                       const struct mlx5_end *theirs, const char **why_p)
+static bool infiniband(struct rc_path *path, const struct rc_end *mine, const struct rc_end *theirs,
+                       const char **why_p)
 {
     const bool far = memcmp(mine->gid, theirs->gid, 8) != 0; /* another subnet */
 
@@ -90,9 +90,8 @@ static const char *partition_fault(uint16_t mine, uint16_t theirs)
                                     "not reach each other (SWIMLANE_IB_PKEY)";
 }
 
-bool swl_mlx5_path(struct mlx5_path *path, const struct mlx5_end *mine,
-                   const struct mlx5_end *theirs, const struct mlx5_tuning *tuning,
-                   const char **why_p)
+bool swl_rc_path(struct rc_path *path, const struct rc_end *mine, const struct rc_end *theirs,
+                 const struct rc_tuning *tuning, const char **why_p)
 {
     static const uint8_t no_gid[16];
 

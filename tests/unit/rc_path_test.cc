@@ -1,6 +1,6 @@
 // How two ends of a connection reach each other, and what the user's settings come to.
-#include "transport/mlx5/path.h"
 #include "transport/nic.h"
+#include "transport/verbs/path.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 namespace
 {
 
-struct mlx5_end end_of(bool ethernet)
+struct rc_end end_of(bool ethernet)
 {
-    struct mlx5_end e = {};
+    struct rc_end e = {};
 
     e.qpn = 0x101;
     e.psn = 0x777;
@@ -28,9 +28,9 @@ struct mlx5_end end_of(bool ethernet)
 }
 
 struct Ends {
-    struct mlx5_end mine, theirs;
-    struct mlx5_tuning tuning = {1, 3, 2, 0, 20, 7};
-    struct mlx5_path path = {};
+    struct rc_end mine, theirs;
+    struct rc_tuning tuning = {1, 3, 2, 0, 20, 7};
+    struct rc_path path = {};
     const char *why = nullptr;
 
     explicit Ends(bool ethernet) : mine(end_of(ethernet)), theirs(end_of(ethernet))
@@ -40,7 +40,7 @@ struct Ends {
     }
     bool plan()
     {
-        return swl_mlx5_path(&path, &mine, &theirs, &tuning, &why);
+        return swl_rc_path(&path, &mine, &theirs, &tuning, &why);
     }
     void expect_refused(const char *words)
     {
@@ -228,10 +228,10 @@ struct swl_nic_ib unset()
 TEST(Mlx5Tuning, UnsetMeansBuiltIn)
 {
     const struct swl_nic_ib ib = unset();
-    struct mlx5_tuning t;
+    struct rc_tuning t;
     const char *note, *why;
 
-    ASSERT_TRUE(swl_mlx5_tuning(&t, &ib, true, &note, &why));
+    ASSERT_TRUE(swl_rc_tuning(&t, &ib, true, &note, &why));
     EXPECT_EQ(note, nullptr);
     EXPECT_EQ(t.sl, 0);
     EXPECT_EQ(t.tclass, 0);
@@ -250,11 +250,11 @@ TEST(Mlx5Tuning, F87_TrafficClassOnBothLinkLayers)
     for (const auto &c : cases)
         for (bool ethernet : {false, true}) {
             struct swl_nic_ib ib = unset();
-            struct mlx5_tuning t = {};
+            struct rc_tuning t = {};
             const char *note, *why;
 
             ib.tc = c.tc;
-            ASSERT_EQ(swl_mlx5_tuning(&t, &ib, ethernet, &note, &why), c.good) << c.tc;
+            ASSERT_EQ(swl_rc_tuning(&t, &ib, ethernet, &note, &why), c.good) << c.tc;
             EXPECT_EQ(why != nullptr, !c.good);
             if (why)
                 EXPECT_NE(std::string(why).find("SWIMLANE_IB_TC"), std::string::npos);
@@ -278,13 +278,13 @@ TEST(Mlx5Tuning, EachValueOutOfRangeIsRefusedByName)
 
     for (const auto &c : cases) {
         struct swl_nic_ib ib = unset();
-        struct mlx5_tuning t;
+        struct rc_tuning t;
         const char *note, *why;
 
         ib.sl = c.sl;
         ib.timeout = c.timeout;
         ib.retry_cnt = c.retries;
-        ASSERT_FALSE(swl_mlx5_tuning(&t, &ib, c.ethernet, &note, &why));
+        ASSERT_FALSE(swl_rc_tuning(&t, &ib, c.ethernet, &note, &why));
         EXPECT_NE(std::string(why).find(c.name), std::string::npos) << why;
     }
 }
