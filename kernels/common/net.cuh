@@ -118,25 +118,32 @@ SWL_DEV bool in_add(const struct swl_device_group *g, uint32_t y, uint64_t words
                   value);
 }
 
-/* Write own window bytes at offset `from` to offset `to` of the peer's window. */
-SWL_DEV bool out_write(const struct swl_device_group *g, uint32_t x, uint64_t from, uint64_t to,
-                       uint32_t bytes, const struct swl_watch *w, struct wait_at at)
+/* Bytes of the own window at offset `from` that go to offset `to` of a peer's. */
+struct window_span {
+    uint64_t from, to;
+    uint32_t bytes;
+};
+
+SWL_DEV bool out_write(const struct swl_device_group *g, uint32_t x, struct window_span span,
+                       const struct swl_watch *w, struct wait_at at)
 {
     const struct swl_rdma_remote *r = out_remote(g, x);
 
     at.peer = g->out[x / g->shape.nrings].rank;
-    return qp_write(out_qp(g, x), w, at, qp_local(g->window + from, r->payload_lkey, bytes),
-                    {r->base + to, r->payload_rkey});
+    return qp_write(out_qp(g, x), w, at,
+                    qp_local(g->window + span.from, r->payload_lkey, span.bytes),
+                    {r->base + span.to, r->payload_rkey});
 }
 
-SWL_DEV bool in_write(const struct swl_device_group *g, uint32_t y, uint64_t from, uint64_t to,
-                      uint32_t bytes, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool in_write(const struct swl_device_group *g, uint32_t y, struct window_span span,
+                      const struct swl_watch *w, struct wait_at at)
 {
     const struct swl_rdma_remote *r = in_remote(g, y);
 
     at.peer = g->in[y / g->shape.nrings].rank;
-    return qp_write(in_qp(g, y), w, at, qp_local(g->window + from, r->payload_lkey, bytes),
-                    {r->base + to, r->payload_rkey});
+    return qp_write(in_qp(g, y), w, at,
+                    qp_local(g->window + span.from, r->payload_lkey, span.bytes),
+                    {r->base + span.to, r->payload_rkey});
 }
 
 SWL_DEV uint64_t *own_word(const struct swl_device_group *g, uint64_t words, uint64_t index)

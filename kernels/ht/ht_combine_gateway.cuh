@@ -226,10 +226,12 @@ SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t s
     bool ok = true;
 
     if (b->partial_bytes >= stride - stride / 8)
-        return in_write(g, y, from, to, (n - 1) * stride + b->partial_bytes, &b->common->watch, at);
+        return in_write(g, y, {from, to, (n - 1) * stride + b->partial_bytes}, &b->common->watch,
+                        at);
     for (uint32_t i = 0; ok && i < n; i++)
-        ok = in_write(g, y, from + (uint64_t)i * stride, to + (uint64_t)i * stride,
-                      b->partial_bytes, &b->common->watch, at);
+        ok = in_write(g, y,
+                      {from + (uint64_t)i * stride, to + (uint64_t)i * stride, b->partial_bytes},
+                      &b->common->watch, at);
     return ok;
 }
 

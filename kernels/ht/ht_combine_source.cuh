@@ -90,10 +90,12 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
     if (n == 0)
         return 0;
     and_in_block(window, ~window_bits(sent, n));
-    if (!out_write(g, x, g->at.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
-                   g->at.request_in +
-                       ((uint64_t)out_index(g, x) * g->shape.ring_slots + slot) * bytes,
-                   n * bytes, &b->common->watch, at) ||
+    if (!out_write(
+            g, x,
+            {g->at.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
+             g->at.request_in + ((uint64_t)out_index(g, x) * g->shape.ring_slots + slot) * bytes,
+             n * bytes},
+            &b->common->watch, at) ||
         !out_add(g, x, g->at.request_tail, n, &b->common->watch, at))
         return -1;
     qp_ring(out_qp(g, x));

@@ -87,10 +87,10 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
     bool ok = true;
 
     if (used >= stride - stride / 8) { /* one write for the chunk: little between the slots */
-        ok = out_write(g, x, from, to, (n - 1) * stride + used, &b->common->watch, at);
+        ok = out_write(g, x, {from, to, (n - 1) * stride + used}, &b->common->watch, at);
     } else {
         for (uint32_t i = 0; ok && i < n; i++)
-            ok = out_write(g, x, from + (uint64_t)i * stride, to + (uint64_t)i * stride, used,
+            ok = out_write(g, x, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used},
                            &b->common->watch, at);
     }
     ok = ok && out_add(g, x, g->at.recv_tail, n, &b->common->watch, at);

@@ -117,7 +117,7 @@ SWL_DEV bool message_out(const struct route_block *b, uint32_t n, uint64_t from,
     const uint32_t j = g->out[n].served;
     const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->out[n].rank);
 
-    if (!out_write(g, x, from + 4ull * n * words, to + 4ull * j * words, 4 * words,
+    if (!out_write(g, x, {from + 4ull * n * words, to + 4ull * j * words, 4 * words},
                    &b->common->watch, at) ||
         !qp_add(out_qp(g, x), &b->common->watch, at, r->base + counter + 8ull * j, r->signal_rkey,
                 1))
@@ -243,9 +243,10 @@ SWL_DEV bool forward_bases(const struct route_block *b)
         const struct swl_rdma_remote *r = in_remote(g, y);
         const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->in[j].rank);
 
-        if (!in_write(g, y, g->at.bases_out + 4ull * j * s->max_local,
-                      g->at.bases_in + 4ull * n * s->max_local, 4 * s->max_local, &b->common->watch,
-                      at) ||
+        if (!in_write(g, y,
+                      {g->at.bases_out + 4ull * j * s->max_local,
+                       g->at.bases_in + 4ull * n * s->max_local, 4 * s->max_local},
+                      &b->common->watch, at) ||
             !qp_add(in_qp(g, y), &b->common->watch, at, r->base + g->at.bases_tail + 8ull * n,
                     r->signal_rkey, 1))
             return false;

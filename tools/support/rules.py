@@ -21,8 +21,6 @@ GIVEN = re.compile(r"nccl[A-Z]")  # NCCL's own signatures
 # Longer parameter lists that are still there; none may come.
 KNOWN = {
     ("kernels/common/copy.cuh", "row_copy_end"),
-    ("kernels/common/net.cuh", "in_write"),
-    ("kernels/common/net.cuh", "out_write"),
 }
 PLANS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # What kernels must reach through device.h only.
