@@ -5,11 +5,14 @@
 
 #include <map>
 
+extern "C" const struct swl_nic_ops *__real_swl_soft_ops(void);
+extern "C" const struct swl_nic_ops *__wrap_swl_soft_ops(void);
+
 namespace
 {
 
-const struct swl_nic_ops *real;
-struct swl_nic_ops noting;
+extern const struct swl_nic_ops *const real;
+extern const struct swl_nic_ops noting; /* made before any rank runs */
 std::map<const struct swl_nic *, uint32_t> nics;
 std::map<uint32_t, uint32_t> keys;
 
@@ -34,6 +37,18 @@ ncclResult_t reg_mr(struct swl_nic *nic, void *ptr, uint64_t bytes, unsigned acc
     return rc;
 }
 
+struct swl_nic_ops make_noting()
+{
+    struct swl_nic_ops ops = *real;
+
+    ops.create = create;
+    ops.reg_mr = reg_mr;
+    return ops;
+}
+
+const struct swl_nic_ops *const real = __real_swl_soft_ops();
+const struct swl_nic_ops noting = make_noting();
+
 } // namespace
 
 uint32_t rail_of(uint32_t lkey)
@@ -41,14 +56,7 @@ uint32_t rail_of(uint32_t lkey)
     return keys.count(lkey) > 0 ? keys[lkey] : UINT32_MAX;
 }
 
-extern "C" const struct swl_nic_ops *__real_swl_soft_ops(void);
-extern "C" const struct swl_nic_ops *__wrap_swl_soft_ops(void);
-
 extern "C" const struct swl_nic_ops *__wrap_swl_soft_ops(void)
 {
-    real = __real_swl_soft_ops();
-    noting = *real;
-    noting.create = create;
-    noting.reg_mr = reg_mr;
     return &noting;
 }

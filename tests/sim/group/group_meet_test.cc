@@ -5,6 +5,7 @@
 
 #include "src/runtime/runtime.h"
 
+#include <atomic>
 #include <cerrno>
 #include <dlfcn.h>
 #include <sys/epoll.h>
@@ -13,8 +14,8 @@ namespace
 {
 
 constexpr uint64_t limit_ns = 2000000000;
-void **failing_rank, **late_rank; // their slots
-uint64_t late_ns;
+std::atomic<void **> failing_rank, late_rank; // their slots
+std::atomic<uint64_t> late_ns;
 
 } // namespace
 
@@ -49,7 +50,8 @@ std::vector<std::string> meet(const Meeting &m)
     std::vector<std::string> said(
         static_cast<size_t>(std::accumulate(m.nodes.begin(), m.nodes.end(), 0)));
 
-    failing_rank = late_rank = nullptr;
+    failing_rank = nullptr;
+    late_rank = nullptr;
     late_ns = m.late_by_ns;
     on_ranks(m.nodes, [&](swl_rank *rank) {
         const ncclEpGroupConfig_t config = small_config();
@@ -64,7 +66,8 @@ std::vector<std::string> meet(const Meeting &m)
             said[static_cast<size_t>(rank->rank)] = swimlaneLastError();
         expect_comm_works(rank);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
-        failing_rank = late_rank = nullptr;
+        failing_rank = nullptr;
+        late_rank = nullptr;
         expect_comm_works(rank);
         EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess)
             << swimlaneLastError();
