@@ -18,26 +18,6 @@ SWL_DEV uint32_t in_rings(const struct swl_device_group *g)
     return g->shape.nserved * g->shape.nrings;
 }
 
-SWL_DEV struct swl_qp *out_qp(const struct swl_device_group *g, uint32_t x)
-{
-    return (struct swl_qp *)g->net.qps + x;
-}
-
-SWL_DEV struct swl_qp *in_qp(const struct swl_device_group *g, uint32_t y)
-{
-    return (struct swl_qp *)g->net.qps + out_rings(g) + y;
-}
-
-SWL_DEV const struct swl_rdma_remote *out_remote(const struct swl_device_group *g, uint32_t x)
-{
-    return g->net.remotes + x;
-}
-
-SWL_DEV const struct swl_rdma_remote *in_remote(const struct swl_device_group *g, uint32_t y)
-{
-    return g->net.remotes + out_rings(g) + y;
-}
-
 /* The rank at the other end of a link. */
 SWL_DEV uint32_t link_rank(const struct swl_device_group *g, uint32_t link)
 {
@@ -46,35 +26,40 @@ SWL_DEV uint32_t link_rank(const struct swl_device_group *g, uint32_t link)
     return link < out ? g->out[link / p].rank : g->in[(link - out) / p].rank;
 }
 
-/* Index of out ring x in the gateway's arrays [served][P], and of in ring y in the source's. */
-SWL_DEV uint32_t out_index(const struct swl_device_group *g, uint32_t x)
+/* What a ring needs to reach the rank at its other end. */
+struct connection {
+    const struct swl_device_group *g;
+    const struct swl_rdma_remote *remote;
+    struct swl_qp *qp;
+    uint32_t rank; /* at the other end */
+    uint32_t ring; /* index of this ring in that rank's arrays [served][P] or [remote node][P] */
+};
+
+/* Out ring x, to a gateway. */
+SWL_DEV struct connection out_connection(const struct swl_device_group *g, uint32_t x)
 {
     const uint32_t p = g->shape.nrings;
 
-    return g->out[x / p].served * p + x % p;
+    return {g, g->net.remotes + x, (struct swl_qp *)g->net.qps + x, g->out[x / p].rank,
+            g->out[x / p].served * p + x % p};
 }
 
-SWL_DEV uint32_t in_index(const struct swl_device_group *g, uint32_t y)
+/* In ring y, to a served source. */
+SWL_DEV struct connection in_connection(const struct swl_device_group *g, uint32_t y)
 {
-    const uint32_t p = g->shape.nrings;
+    const uint32_t p = g->shape.nrings, link = out_rings(g) + y;
 
-    return g->in[y / p].remote * p + y % p;
+    return {g, g->net.remotes + link, (struct swl_qp *)g->net.qps + link, g->in[y / p].rank,
+            g->in[y / p].remote * p + y % p};
 }
 
-/* Look at the completions of a ring's queue pair; false = it is in error (reported). For waits of
- * the lane that posts there: what an error took with it never arrives. */
-SWL_DEV bool out_poll(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w,
-                      struct wait_at at)
+/* Look at the completions of the queue pair; false = it is in error (reported). For waits of the
+ * lane that posts there: what an error took with it never arrives. */
+SWL_DEV bool connection_poll(const struct connection &c, const struct swl_watch *w,
+                             struct wait_at at)
 {
-    at.peer = g->out[x / g->shape.nrings].rank;
-    return qp_poll(out_qp(g, x), w, at);
-}
-
-SWL_DEV bool in_poll(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w,
-                     struct wait_at at)
-{
-    at.peer = g->in[y / g->shape.nrings].rank;
-    return qp_poll(in_qp(g, y), w, at);
+    at.peer = c.rank;
+    return qp_poll(c.qp, w, at);
 }
 
 /* All queue pairs of the out (in) rings of channel `channel`. */
@@ -82,7 +67,7 @@ SWL_DEV bool out_poll_channel(const struct swl_device_group *g, uint32_t channel
                               const struct swl_watch *w, struct wait_at at)
 {
     for (uint32_t x = channel; x < out_rings(g); x += g->shape.nchannels)
-        if (!out_poll(g, x, w, at))
+        if (!connection_poll(out_connection(g, x), w, at))
             return false;
     return true;
 }
@@ -91,59 +76,43 @@ SWL_DEV bool in_poll_channel(const struct swl_device_group *g, uint32_t channel,
                              const struct swl_watch *w, struct wait_at at)
 {
     for (uint32_t y = channel; y < in_rings(g); y += g->shape.nchannels)
-        if (!in_poll(g, y, w, at))
+        if (!connection_poll(in_connection(g, y), w, at))
             return false;
     return true;
 }
 
-/* Add to the word of out ring x in array `words` at the gateway, after all earlier writes. */
-SWL_DEV bool out_add(const struct swl_device_group *g, uint32_t x, uint64_t words, uint64_t value,
-                     const struct swl_watch *w, struct wait_at at)
+/* Add to this ring's word of array `words` at the other end, after all earlier writes. */
+SWL_DEV bool connection_add(const struct connection &c, uint64_t words, uint64_t value,
+                            const struct swl_watch *w, struct wait_at at)
 {
-    const struct swl_rdma_remote *r = out_remote(g, x);
-
-    at.peer = g->out[x / g->shape.nrings].rank;
-    return qp_add(out_qp(g, x), w, at, r->base + words + 8ull * out_index(g, x), r->signal_rkey,
+    at.peer = c.rank;
+    return qp_add(c.qp, w, at, c.remote->base + words + 8ull * c.ring, c.remote->signal_rkey,
                   value);
 }
 
-/* Add to the word of in ring y in array `words` at the source. */
-SWL_DEV bool in_add(const struct swl_device_group *g, uint32_t y, uint64_t words, uint64_t value,
-                    const struct swl_watch *w, struct wait_at at)
+/* The same, and the NIC is told of all that was posted here. */
+SWL_DEV bool connection_tell(const struct connection &c, uint64_t words, uint64_t value,
+                             const struct swl_watch *w, struct wait_at at)
 {
-    const struct swl_rdma_remote *r = in_remote(g, y);
-
-    at.peer = g->in[y / g->shape.nrings].rank;
-    return qp_add(in_qp(g, y), w, at, r->base + words + 8ull * in_index(g, y), r->signal_rkey,
-                  value);
+    if (!connection_add(c, words, value, w, at))
+        return false;
+    qp_ring(c.qp);
+    return true;
 }
 
-/* Bytes of the own window at offset `from` that go to offset `to` of a peer's. */
+/* Bytes of the own window at offset `from` that go to offset `to` of the other end's. */
 struct window_span {
     uint64_t from, to;
     uint32_t bytes;
 };
 
-SWL_DEV bool out_write(const struct swl_device_group *g, uint32_t x, struct window_span span,
-                       const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool connection_write(const struct connection &c, struct window_span span,
+                              const struct swl_watch *w, struct wait_at at)
 {
-    const struct swl_rdma_remote *r = out_remote(g, x);
-
-    at.peer = g->out[x / g->shape.nrings].rank;
-    return qp_write(out_qp(g, x), w, at,
-                    qp_local(g->window + span.from, r->payload_lkey, span.bytes),
-                    {r->base + span.to, r->payload_rkey});
-}
-
-SWL_DEV bool in_write(const struct swl_device_group *g, uint32_t y, struct window_span span,
-                      const struct swl_watch *w, struct wait_at at)
-{
-    const struct swl_rdma_remote *r = in_remote(g, y);
-
-    at.peer = g->in[y / g->shape.nrings].rank;
-    return qp_write(in_qp(g, y), w, at,
-                    qp_local(g->window + span.from, r->payload_lkey, span.bytes),
-                    {r->base + span.to, r->payload_rkey});
+    at.peer = c.rank;
+    return qp_write(c.qp, w, at,
+                    qp_local(c.g->window + span.from, c.remote->payload_lkey, span.bytes),
+                    {c.remote->base + span.to, c.remote->payload_rkey});
 }
 
 SWL_DEV uint64_t *own_word(const struct swl_device_group *g, uint64_t words, uint64_t index)

@@ -55,35 +55,38 @@ SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp 
 SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint64_t value,
                              const struct swl_watch *w)
 {
-    if (!out_poll(g, x, w, resync_at(0)) ||
-        !out_add(g, x, g->at.forth_mark, value - g->forth_sent[x], w, resync_at(0)))
+    const struct connection conn = out_connection(g, x);
+
+    if (!connection_poll(conn, w, resync_at(0)) ||
+        !connection_tell(conn, g->at.forth_mark, value - g->forth_sent[x], w, resync_at(0)))
         return false;
     g->forth_sent[x] = value;
-    qp_ring(out_qp(g, x));
     return true;
 }
 
 SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64_t value,
                             const struct swl_watch *w)
 {
-    if (!in_poll(g, y, w, resync_at(0)) ||
-        !in_add(g, y, g->at.back_mark, value - g->back_sent[y], w, resync_at(0)))
+    const struct connection conn = in_connection(g, y);
+
+    if (!connection_poll(conn, w, resync_at(0)) ||
+        !connection_tell(conn, g->at.back_mark, value - g->back_sent[y], w, resync_at(0)))
         return false;
     g->back_sent[y] = value;
-    qp_ring(in_qp(g, y));
     return true;
 }
 
 /* Source side of ring x: partial sums are consumed here. */
 SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w)
 {
+    const struct connection conn = out_connection(g, x);
     const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
     uint64_t tail;
 
-    if (!await_nic_count(own_word(g, g->at.back_mark, x), 2 * w->gen, out_qp(g, x), w, at))
+    if (!await_nic_count(own_word(g, g->at.back_mark, x), 2 * w->gen, conn.qp, w, at))
         return false;
     tail = read_from_nic(own_word(g, g->at.partial_tail, x));
-    if (!out_add(g, x, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
+    if (!connection_add(conn, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
         return false;
     g->now.partial_recv[x] = g->next.partial_recv[x] = tail;
     g->now.partial_credited[x] = g->next.partial_credited[x] = tail;
@@ -97,16 +100,17 @@ SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const stru
 /* Gateway side of ring y: slots and requests are consumed here. */
 SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w)
 {
+    const struct connection conn = in_connection(g, y);
     const uint32_t j = y / g->shape.nrings;
     const struct wait_at at = resync_at(g->in[j].rank);
     uint64_t slots, requests;
 
-    if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen, in_qp(g, y), w, at))
+    if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen, conn.qp, w, at))
         return false;
     slots = read_from_nic(own_word(g, g->at.recv_tail, y));
     requests = read_from_nic(own_word(g, g->at.request_tail, y));
-    if (!in_add(g, y, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
-        !in_add(g, y, g->at.request_credit, requests - g->now.request_credited[y], w, at))
+    if (!connection_add(conn, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
+        !connection_add(conn, g->at.request_credit, requests - g->now.request_credited[y], w, at))
         return false;
     g->now.recv[y] = g->next.recv[y] = slots;
     g->now.recv_credited[y] = g->next.recv_credited[y] = slots;
@@ -127,19 +131,19 @@ SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct 
     for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
         const struct wait_at at = resync_at(g->out[x / p].rank);
 
-        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x], out_qp(g, x), w,
-                             at) ||
+        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x],
+                             out_connection(g, x).qp, w, at) ||
             !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x],
-                             out_qp(g, x), w, at))
+                             out_connection(g, x).qp, w, at))
             return false;
     }
     for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
         const struct wait_at at = resync_at(g->in[y / p].rank);
 
-        if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen + 1, in_qp(g, y), w,
-                             at) ||
+        if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen + 1,
+                             in_connection(g, y).qp, w, at) ||
             !await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y],
-                             in_qp(g, y), w, at))
+                             in_connection(g, y).qp, w, at))
             return false;
     }
     return true;

@@ -207,31 +207,31 @@ SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t f
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!in_add(g, y, g->at.request_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.request_credit, n, &b->common->watch, at))
         return -1;
-    qp_ring(in_qp(g, y));
     return (int)n;
 }
 
 SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t sent, uint32_t n)
 {
     const struct swl_device_group *g = b->g;
+    const struct connection conn = in_connection(g, y);
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
     const uint32_t stride = swl_partial_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
     const uint64_t from = g->at.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
     const uint64_t to =
-        g->at.partial_in + ((uint64_t)in_index(g, y) * g->shape.ring_slots + slot) * stride;
+        g->at.partial_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
     bool ok = true;
 
     if (b->partial_bytes >= stride - stride / 8)
-        return in_write(g, y, {from, to, (n - 1) * stride + b->partial_bytes}, &b->common->watch,
-                        at);
+        return connection_write(conn, {from, to, (n - 1) * stride + b->partial_bytes},
+                                &b->common->watch, at);
     for (uint32_t i = 0; ok && i < n; i++)
-        ok = in_write(g, y,
-                      {from + (uint64_t)i * stride, to + (uint64_t)i * stride, b->partial_bytes},
-                      &b->common->watch, at);
+        ok = connection_write(
+            conn, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, b->partial_bytes},
+            &b->common->watch, at);
     return ok;
 }
 
@@ -249,9 +249,8 @@ SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sen
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     if (!partial_write(b, y, sent, n) ||
-        !in_add(g, y, g->at.partial_tail, n, &b->common->watch, at))
+        !connection_tell(in_connection(g, y), g->at.partial_tail, n, &b->common->watch, at))
         return -1;
-    qp_ring(in_qp(g, y));
     return (int)n;
 }
 

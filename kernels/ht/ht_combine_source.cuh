@@ -86,19 +86,20 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
     const uint64_t slot = sent % g->shape.ring_slots;
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
+    struct connection conn;
 
     if (n == 0)
         return 0;
+    conn = out_connection(g, x);
     and_in_block(window, ~window_bits(sent, n));
-    if (!out_write(
-            g, x,
+    if (!connection_write(
+            conn,
             {g->at.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
-             g->at.request_in + ((uint64_t)out_index(g, x) * g->shape.ring_slots + slot) * bytes,
+             g->at.request_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * bytes,
              n * bytes},
             &b->common->watch, at) ||
-        !out_add(g, x, g->at.request_tail, n, &b->common->watch, at))
+        !connection_tell(conn, g->at.request_tail, n, &b->common->watch, at))
         return -1;
-    qp_ring(out_qp(g, x));
     return (int)n;
 }
 
@@ -114,9 +115,8 @@ SWL_DEV int partial_credit(const struct combine_block *b, uint32_t x, uint64_t f
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_gpu(&g->partial_used[x], ~window_bits(from, n));
-    if (!out_add(g, x, g->at.partial_credit, n, &b->common->watch, at))
+    if (!connection_tell(out_connection(g, x), g->at.partial_credit, n, &b->common->watch, at))
         return -1;
-    qp_ring(out_qp(g, x));
     return (int)n;
 }
 

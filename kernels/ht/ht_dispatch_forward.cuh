@@ -169,9 +169,8 @@ SWL_DEV int forward_credit(const struct dispatch_block *b, uint32_t y, uint64_t 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!in_add(g, y, g->at.send_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.send_credit, n, &b->common->watch, at))
         return -1;
-    qp_ring(in_qp(g, y));
     return (int)n;
 }
 

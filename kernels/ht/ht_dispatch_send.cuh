@@ -76,6 +76,7 @@ SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
 SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sent, uint32_t n)
 {
     const struct swl_device_group *g = b->g;
+    const struct connection conn = out_connection(g, x);
     const struct wait_at at =
         dispatch_at(b, SWL_FAULT_QUEUE, SWL_WARP_SEND_COORDINATOR, SWL_NO_PEER);
     const uint32_t stride = swl_slot_bytes(&g->shape);
@@ -83,20 +84,18 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
     const uint64_t slot = sent % g->shape.ring_slots;
     const uint64_t from = g->at.send_ring + ((uint64_t)x * g->shape.ring_slots + slot) * stride;
     const uint64_t to =
-        g->at.recv_ring + ((uint64_t)out_index(g, x) * g->shape.ring_slots + slot) * stride;
+        g->at.recv_ring + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
     bool ok = true;
 
     if (used >= stride - stride / 8) { /* one write for the chunk: little between the slots */
-        ok = out_write(g, x, {from, to, (n - 1) * stride + used}, &b->common->watch, at);
+        ok = connection_write(conn, {from, to, (n - 1) * stride + used}, &b->common->watch, at);
     } else {
         for (uint32_t i = 0; ok && i < n; i++)
-            ok = out_write(g, x, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used},
-                           &b->common->watch, at);
+            ok = connection_write(conn,
+                                  {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used},
+                                  &b->common->watch, at);
     }
-    ok = ok && out_add(g, x, g->at.recv_tail, n, &b->common->watch, at);
-    if (ok)
-        qp_ring(out_qp(g, x));
-    return ok;
+    return ok && connection_tell(conn, g->at.recv_tail, n, &b->common->watch, at);
 }
 
 /* Post what ring x has ready. Returns slots posted, or -1. */

@@ -113,16 +113,16 @@ SWL_DEV bool message_out(const struct route_block *b, uint32_t n, uint64_t from,
 {
     const struct swl_device_group *g = b->g;
     const uint32_t x = n * g->shape.nrings;
-    const struct swl_rdma_remote *r = out_remote(g, x);
+    const struct connection conn = out_connection(g, x);
     const uint32_t j = g->out[n].served;
     const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->out[n].rank);
 
-    if (!out_write(g, x, {from + 4ull * n * words, to + 4ull * j * words, 4 * words},
-                   &b->common->watch, at) ||
-        !qp_add(out_qp(g, x), &b->common->watch, at, r->base + counter + 8ull * j, r->signal_rkey,
-                1))
+    if (!connection_write(conn, {from + 4ull * n * words, to + 4ull * j * words, 4 * words},
+                          &b->common->watch, at) ||
+        !qp_add(conn.qp, &b->common->watch, at, conn.remote->base + counter + 8ull * j,
+                conn.remote->signal_rkey, 1))
         return false;
-    qp_ring(out_qp(g, x));
+    qp_ring(conn.qp);
     return true;
 }
 
@@ -169,7 +169,8 @@ SWL_DEV bool forward_counts(const struct route_block *b)
 
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
         if (!await_message(b, own_word(g, g->at.counts_tail, j), g->counts_seen[j],
-                           route_at(SWL_FAULT_COUNTS, g->in[j].rank), in_qp(g, j * s->nrings)))
+                           route_at(SWL_FAULT_COUNTS, g->in[j].rank),
+                           in_connection(g, j * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->counts_seen[j]++;
     }
@@ -240,17 +241,17 @@ SWL_DEV bool forward_bases(const struct route_block *b)
         return true;
     for (uint32_t j = 0; j < s->nserved; j++) {
         const uint32_t y = j * s->nrings, n = g->in[j].remote;
-        const struct swl_rdma_remote *r = in_remote(g, y);
+        const struct connection conn = in_connection(g, y);
         const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->in[j].rank);
 
-        if (!in_write(g, y,
-                      {g->at.bases_out + 4ull * j * s->max_local,
-                       g->at.bases_in + 4ull * n * s->max_local, 4 * s->max_local},
-                      &b->common->watch, at) ||
-            !qp_add(in_qp(g, y), &b->common->watch, at, r->base + g->at.bases_tail + 8ull * n,
-                    r->signal_rkey, 1))
+        if (!connection_write(conn,
+                              {g->at.bases_out + 4ull * j * s->max_local,
+                               g->at.bases_in + 4ull * n * s->max_local, 4 * s->max_local},
+                              &b->common->watch, at) ||
+            !qp_add(conn.qp, &b->common->watch, at, conn.remote->base + g->at.bases_tail + 8ull * n,
+                    conn.remote->signal_rkey, 1))
             return false;
-        qp_ring(in_qp(g, y));
+        qp_ring(conn.qp);
     }
     return true;
 }
@@ -263,7 +264,8 @@ SWL_DEV bool take_bases(const struct route_block *b)
 
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
         if (!await_message(b, own_word(g, g->at.bases_tail, n), g->bases_seen[n],
-                           route_at(SWL_FAULT_BASES, g->out[n].rank), out_qp(g, n * s->nrings)))
+                           route_at(SWL_FAULT_BASES, g->out[n].rank),
+                           out_connection(g, n * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->bases_seen[n]++;
         for (uint32_t i = 0; i < s->max_local; i++) {

@@ -74,7 +74,8 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
             continue;
         if (first_thread()) {
             if (!await_message(b, own_word(g, g->at.fix_tail, j), g->fix_seen[j],
-                               route_at(SWL_FAULT_FIX, g->in[j].rank), in_qp(g, j * s->nrings)))
+                               route_at(SWL_FAULT_FIX, g->in[j].rank),
+                               in_connection(g, j * s->nrings).qp))
                 b->common->step_failed = 1;
             g->fix_seen[j]++;
         }
