@@ -37,6 +37,14 @@ function(swl_test name)
     # nine tenths of a build are the code of tests, which runs for a small part of the time
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    # who may take longest starts first, so that no long test is left alone at the end
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
                                             ENVIRONMENT "${arg_ENV}")
+endfunction()
+
+# swl_shard(<test> <half> <seconds> <env>): a test that runs a share of a program by GTEST_SHARD_INDEX.
+# A check with a sanitizer takes every second share (half_0 or half_1) of what is divided so.
+function(swl_shard test half seconds env)
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${seconds} COST ${seconds} LABELS "sim;half_${half}"
+                                            ENVIRONMENT "${env}")
 endfunction()

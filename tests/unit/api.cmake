@@ -43,7 +43,7 @@ if(SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
              COMMAND "${CMAKE_CURRENT_LIST_DIR}/headers_alone.sh"
                      "$<$<BOOL:${SWL_CUDA_HEADERS}>:${SWL_CUDA_HEADERS}>"
                      "$<$<BOOL:${SWL_NVCC}>:${SWL_NVCC}>")
-    set_tests_properties(include_rules headers_alone PROPERTIES LABELS unit TIMEOUT 300)
+    set_tests_properties(include_rules headers_alone PROPERTIES LABELS unit TIMEOUT 300 COST 3000)
 endif()
 
 # What the cuda place is built for; once, wherever there is an nvcc.

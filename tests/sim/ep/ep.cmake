@@ -1,14 +1,14 @@
 # End to end: whole calls of N emulated ranks against the oracle.
 if(SWL_PLACE STREQUAL sim)
     foreach(shard RANGE 3)
+        math(EXPR half "${shard} % 2")
         set(env "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${shard}")
         if(shard EQUAL 0)
-            swl_test(ep_shapes_test SOURCES ep_shapes_test.cc LIBS swl_bench LABELS sim TIMEOUT 600
-                     ENV ${env})
+            swl_test(ep_shapes_test SOURCES ep_shapes_test.cc LIBS swl_bench
+                     LABELS sim half_${half} TIMEOUT 600 ENV ${env})
         else()
             add_test(NAME ep_shapes_test_${shard} COMMAND ep_shapes_test)
-            set_tests_properties(ep_shapes_test_${shard} PROPERTIES TIMEOUT 600 LABELS sim
-                                                                    ENVIRONMENT "${env}")
+            swl_shard(ep_shapes_test_${shard} ${half} 600 "${env}")
         endif()
     endforeach()
     swl_test(ring_test SOURCES ring_test.cc LIBS swl_sim LABELS sim)

@@ -8,15 +8,15 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     endif()
     math(EXPR last "${shards} - 1")
     foreach(shard RANGE ${last})
+        math(EXPR half "${shard} % 2")
         set(env "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}${choice}")
         if(shard EQUAL 0)
             swl_test(ep_failure_test SOURCES ep_failure_test.cc ep_failure_random_test.cc
                              ep_failure_schedules_test.cc ep_alarm_test.cc
-                     LIBS swl_support nccl_ep_static LABELS sim TIMEOUT 600 ENV ${env})
+                     LIBS swl_support nccl_ep_static LABELS sim half_${half} TIMEOUT 600 ENV ${env})
         else()
             add_test(NAME ep_failure_test_${shard} COMMAND ep_failure_test)
-            set_tests_properties(ep_failure_test_${shard} PROPERTIES TIMEOUT 600 LABELS sim
-                                                                     ENVIRONMENT "${env}")
+            swl_shard(ep_failure_test_${shard} ${half} 600 "${env}")
         endif()
     endforeach()
     # Queue pairs connected anew over the other NICs that run here.

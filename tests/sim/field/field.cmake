@@ -19,14 +19,14 @@ if(SWL_PLACE STREQUAL sim AND TARGET swl_bench)
     target_link_options(field_limits_test PRIVATE -Wl,--wrap=swl_soft_ops,--wrap=swl_tcp_ops)
     swl_test(field_reorder_test SOURCES field_reorder_test.cc LIBS swl_bench LABELS sim TIMEOUT 3600)
     foreach(shard RANGE 4) # the long run takes hours
+        math(EXPR half "${shard} % 2")
         set(env "GTEST_TOTAL_SHARDS=5;GTEST_SHARD_INDEX=${shard}")
         if(shard EQUAL 0)
-            swl_test(field_repeat_test SOURCES field_repeat_test.cc LIBS swl_bench LABELS sim
-                     TIMEOUT 10800 ENV ${env})
+            swl_test(field_repeat_test SOURCES field_repeat_test.cc LIBS swl_bench
+                     LABELS sim half_${half} TIMEOUT 10800 ENV ${env})
         else()
             add_test(NAME field_repeat_test_${shard} COMMAND field_repeat_test)
-            set_tests_properties(field_repeat_test_${shard} PROPERTIES TIMEOUT 10800 LABELS sim
-                                                                       ENVIRONMENT "${env}")
+            swl_shard(field_repeat_test_${shard} ${half} 10800 "${env}")
         endif()
     endforeach()
     if(SWL_SANITIZE)
