@@ -4,6 +4,7 @@
 #include "transport/nic.h"
 
 #include <map>
+#include <mutex>
 
 extern "C" const struct swl_nic_ops *__real_swl_soft_ops(void);
 extern "C" const struct swl_nic_ops *__wrap_swl_soft_ops(void);
@@ -13,6 +14,7 @@ namespace
 
 extern const struct swl_nic_ops *const real;
 extern const struct swl_nic_ops noting; /* made before any rank runs */
+std::mutex notes;                       /* of all ranks */
 std::map<const struct swl_nic *, uint32_t> nics;
 std::map<uint32_t, uint32_t> keys;
 
@@ -21,6 +23,7 @@ ncclResult_t create(struct swl_nic **nic, const struct swl_nic_config *config)
     const ncclResult_t rc = real->create(nic, config);
 
     if (rc == ncclSuccess) {
+        std::lock_guard<std::mutex> hold(notes);
         nics[*nic] = config->near ? config->near->nth : 0;
         (*nic)->ops = &noting;
     }
@@ -32,6 +35,7 @@ ncclResult_t reg_mr(struct swl_nic *nic, void *ptr, uint64_t bytes, unsigned acc
 {
     const ncclResult_t rc = real->reg_mr(nic, ptr, bytes, access, region);
 
+    std::lock_guard<std::mutex> hold(notes);
     if (rc == ncclSuccess && nics.count(nic) > 0)
         keys[region->lkey] = nics[nic];
     return rc;
@@ -53,6 +57,7 @@ const struct swl_nic_ops noting = make_noting();
 
 uint32_t rail_of(uint32_t lkey)
 {
+    std::lock_guard<std::mutex> hold(notes);
     return keys.count(lkey) > 0 ? keys[lkey] : UINT32_MAX;
 }
 
