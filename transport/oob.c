@@ -102,12 +102,12 @@ static int listen_tcp(struct swl_oob *oob)
     int fd = -1;
 
     if (swl_tcp_choose(oob->config.socket_ifname, place, &why)) {
-        swl_log(SWL_LEVEL_DEBUG, "rank %" PRIu32 " channel: interface %s: %s", oob->config.rank,
-                place->interface, why.text);
+        swl_log(SWL_LEVEL_DEBUG, "rank %" PRIu32 " control connection: interface %s: %s",
+                oob->config.rank, place->interface, why.text);
         fd = swl_tcp_listen(place, &why);
     }
     swl_tcp_text(place, text, sizeof(text));
-    swl_log(SWL_LEVEL_INFO, "rank %" PRIu32 " channel: %s%s", oob->config.rank,
+    swl_log(SWL_LEVEL_INFO, "rank %" PRIu32 " control connection: %s%s", oob->config.rank,
             fd >= 0 ? "listens at " : "", fd >= 0 ? text : why.text);
     return fd;
 }
@@ -120,7 +120,7 @@ static bool random_bytes(uint8_t bytes[16])
 ncclResult_t swl_oob_open(struct swl_oob **oob_p, const struct swl_oob_config *config,
                           struct swl_oob_address *mine_p)
 {
-    struct swl_oob *oob = swl_calloc(1, sizeof(*oob), "the channel of the hosts");
+    struct swl_oob *oob = swl_calloc(1, sizeof(*oob), "the control connections");
 
     memset(mine_p, 0, sizeof(*mine_p));
     if (oob == NULL)
@@ -289,7 +289,7 @@ static void call_all(struct swl_oob *oob, const struct oob_meeting *m, bool agai
 
 static void say_strangers(void *owner, uint64_t n)
 {
-    swl_say_strangers(((const struct swl_oob *)owner)->config.rank, "channel", n);
+    swl_say_strangers(((const struct swl_oob *)owner)->config.rank, "control connection", n);
 }
 
 static bool like_hello(const uint8_t *in, size_t bytes)
@@ -403,7 +403,7 @@ static ncclResult_t fail_missing(const struct swl_oob *oob, const struct oob_mee
     swl_time_text(oob->config.timeout_ns, time, sizeof(time));
     return swl_fail(
         ncclSystemError,
-        "rank %" PRIu32 " channel: rank %" PRIu32
+        "rank %" PRIu32 " control connection: rank %" PRIu32
         " has not connected within %s: %s %s, this rank %s %s: %s%s",
         oob->config.rank, p->rank, time, caller ? "it listens at" : "it would come from",
         local ? "a local socket" : there, caller ? "calls from" : "listens at",
@@ -448,7 +448,8 @@ ncclResult_t swl_oob_connect(struct swl_oob *oob, const struct swl_oob_address *
     if (oob->peers == NULL || m == NULL || oob->epoll < 0) {
         free(m);
         return swl_fail(
-            ncclSystemError, "rank %" PRIu32 " channel: no room for %" PRIu32 " connections: %s%s",
+            ncclSystemError,
+            "rank %" PRIu32 " control connection: no room for %" PRIu32 " connections: %s%s",
             oob->config.rank, npeers, strerror(errno), errno == EMFILE ? " (ulimit -n)" : "");
     }
     oob->npeers = npeers;

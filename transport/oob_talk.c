@@ -113,7 +113,7 @@ static bool pull(struct swl_oob *oob, struct oob_peer *p)
     }
     if (p->in.magic == OOB_MAGIC && p->in.from == p->rank && p->in.kind >= SWL_OOB_USER)
         return true;
-    swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " channel: rank %" PRIu32 " sends nonsense",
+    swl_log(SWL_LEVEL_WARN, "rank %" PRIu32 " control connection: rank %" PRIu32 " sends nonsense",
             oob->config.rank, p->rank);
     p->why = EPROTO;
     end_peer(oob, p, OOB_BROKEN);

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdint.h>
 
-/* what: "channel", "nic" */
+/* what: "control connection", "nic" */
 static inline void swl_say_strangers(uint32_t rank, const char *what, uint64_t n)
 {
     if (n == 1)

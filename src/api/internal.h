@@ -43,7 +43,7 @@ struct swl_region {
 
 struct swl_group_info {
     ncclEpAlgorithm_t algorithm;
-    uint32_t level; /* 1 or 2, interface.md §7 */
+    uint32_t level; /* 1 if the version of the configuration is at most 1, else 2 */
     uint32_t nranks, rank;
     uint32_t nexperts;   /* E */
     uint32_t nlocal;     /* L = ceil(E / R) */
@@ -92,7 +92,7 @@ static inline const struct swl_handle_info *swl_info_of_handle(const struct nccl
 struct swl_view {
     bool given;
     bool shared; /* lies in library memory: peers reach it at `offset` */
-    bool window; /* window tensor of either kind, interface.md §6 */
+    bool window; /* window tensor of either kind */
     ncclDataType_t dtype;
     uint32_t elem_bytes;
     void *data;         /* local address */
@@ -138,7 +138,7 @@ struct swl_dispatch_call {
     uint32_t row_bytes;
     struct swl_view tokens, weights; /* inputs */
     struct swl_view out_tokens, out_weights, out_ids;
-    bool global_ids; /* interface.md §10.3 */
+    bool global_ids; /* out_ids numbers the experts of all ranks, else those of this rank */
     cudaStream_t stream;
 };
 

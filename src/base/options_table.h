@@ -44,7 +44,7 @@ OPT(ib_sl, "SWIMLANE_IB_SL", "NCCL_IB_SL", i32, -1, 0, 15, "", "Service level; p
 OPT(ib_tc, "SWIMLANE_IB_TC", "NCCL_IB_TC", i32, -1, 0, 255, "", "Traffic class; Ethernet only.")
 OPT(ib_timeout, "SWIMLANE_IB_TIMEOUT", "NCCL_IB_TIMEOUT", u32, 0, 1, 31, "", "Acknowledge time-out, 4.096 us * 2^value.")
 OPT(ib_retry_cnt, "SWIMLANE_IB_RETRY_CNT", "NCCL_IB_RETRY_CNT", u32, 0, 1, 7, "", "Retries of the NIC.")
-OPT(ib_pkey, "SWIMLANE_IB_PKEY", "NCCL_IB_PKEY", i32, -1, 0, 32767, "", "Place of the partition key in the port's table; unset: the first of a full member, else the first valid one.")
+OPT(ib_pkey, "SWIMLANE_IB_PKEY", "NCCL_IB_PKEY", i32, -1, 0, 32767, "", "Index of the partition key in the port's table; unset: the first of a full member, else the first valid one.")
 OPT(nics, "SWIMLANE_NICS", NULL, u32, 0, 1, 8, "", "NICs of a rank (1), the nearest to its GPU; its queue pairs take them in turn. The software NIC on blocks of kernels stays one.")
 OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer; then num_qp_per_rank, then NCCL_IB_QPS_PER_CONNECTION.")
 OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")

@@ -203,7 +203,7 @@ ncclResult_t swl_group_meet(struct ncclEpGroup *g)
     rc = meet(g);
     if (rc != ncclSuccess)
         g->boot.grace_ns = g->setup_ns - swl_min_u64(swl_gpu_now_ns() - came, g->setup_ns);
-    return swl_bootstrap_agree(&g->boot, rc, "connecting the out-of-band channel");
+    return swl_bootstrap_agree(&g->boot, rc, "making the control connections");
 }
 
 /* ---- repair ---- */

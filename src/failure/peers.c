@@ -61,7 +61,7 @@ ncclResult_t swl_peers_know(struct swl_peers *p, const struct swl_oob_address *a
     }
     if (!swl_oob_possible(all, p->nranks, why, sizeof(why))) {
         swl_log(p->rank == 0 ? SWL_LEVEL_WARN : SWL_LEVEL_DEBUG,
-                "group: no out-of-band channel: %s; a rank that dies shows by the time limit only, "
+                "group: no control connections: %s; a rank that dies shows by the time limit only, "
                 "and queue pairs in error stay so",
                 why);
         close_channel(p);

@@ -213,7 +213,7 @@ TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
             connect_rank(&c, 1, c.address);
     });
     EXPECT_EQ(c.connected[1], ncclSystemError);
-    for (const char *words : {"rank 1 channel: rank 0 has not connected within 300 ms",
+    for (const char *words : {"rank 1 control connection: rank 0 has not connected within 300 ms",
                               tcp ? "it listens at 127.0.0.1:" : "it listens at a local socket",
                               tcp ? " (lo), this rank calls from 127.0.0.1 (lo)"
                                   : "this rank calls from a local socket",
@@ -222,7 +222,7 @@ TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
     open_rank(&c, 0);
     on_fibers(1, [&c](uint32_t) { connect_rank(&c, 0, c.address); });
     for (const char *words :
-         {"rank 0 channel: rank 1 has not connected within 300 ms",
+         {"rank 0 control connection: rank 1 has not connected within 300 ms",
           tcp ? "it would come from 127.0.0.1 (lo), this rank listens at 127.0.0.1:"
               : "this rank listens at a local socket",
           "no call came"})
