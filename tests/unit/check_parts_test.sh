@@ -40,6 +40,8 @@ expect 0 'installing: clang-format-14 clang-tidy-14 cppcheck$' lint # and nothin
 expect 0 'not run: lint, what needs .* missing: clang-format-14 clang-tidy-14 cppcheck' lint
 expect 0 'not run: model: missing packages: spin' lint model
 expect 1 'nothing could be run' tsan
+expect 0 'gpu not run' lint gpu # there is no GPU, and a part that ran nothing has not passed
+expect 1 'nothing could be run' gpu
 expect 0 'tsan: cannot run, missing: clang-14' --list tsan
 CI=true expect 1 'parts left out with CI=true' lint
 exit $failed
