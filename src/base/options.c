@@ -229,20 +229,31 @@ static void say_words(const struct swl_option_row *row, char text[128])
     text[at] = '\0';
 }
 
-static void warn_of_word(const struct swl_option_row *row, const char *name, const char *text)
+/* What a list of words has beside the unknown ones counts, unless that is nothing. */
+static void warn_of_words(const struct swl_option_row *row, const char *name, const char *text)
 {
-    const char *unknown = NULL;
+    const char *unknown;
     char words[128];
-    uint32_t bits;
+    uint32_t bits = 0;
     int length;
 
     say_words(row, words);
-    if (row->kind == SWL_OPTION_words)
-        (void)parse_words(row, text, &bits, &unknown);
-    unknown = unknown ? unknown : text;
+    (void)parse_words(row, text, &bits, &unknown);
     length = (int)strcspn(unknown, ",");
-    swl_log(SWL_LEVEL_WARN, "%s '%.*s' is none of %s; %s", name, length < 80 ? length : 80, unknown,
-            words, strlen(text) == (size_t)length ? "ignored" : "the rest counts");
+    if (place_of(row, unknown, (size_t)length) == 0)
+        swl_log(SWL_LEVEL_WARN, "%s '%.*s' stands for itself only and in no list; %s", name, length,
+                unknown, bits ? "the rest counts" : "ignored");
+    else
+        swl_log(SWL_LEVEL_WARN, "%s '%.*s' is none of %s; %s", name, length < 80 ? length : 80,
+                unknown, words, bits ? "the rest counts" : "ignored");
+}
+
+static void warn_of_word(const struct swl_option_row *row, const char *name, const char *text)
+{
+    char words[128];
+
+    say_words(row, words);
+    swl_log(SWL_LEVEL_WARN, "%s '%.80s' is none of %s; ignored", name, text, words);
 }
 
 static void warn(const struct swl_option_row *row, const char *name, const char *text)
@@ -253,8 +264,10 @@ static void warn(const struct swl_option_row *row, const char *name, const char 
     else if (row->kind == SWL_OPTION_flag)
         swl_log(SWL_LEVEL_WARN, "%s '%.80s' is not one of 1, on, true, 0, off, false; ignored",
                 name, text);
-    else if (row->kind == SWL_OPTION_word || row->kind == SWL_OPTION_words)
+    else if (row->kind == SWL_OPTION_word)
         warn_of_word(row, name, text);
+    else if (row->kind == SWL_OPTION_words)
+        warn_of_words(row, name, text);
     else if (row->kind == SWL_OPTION_text)
         swl_log(SWL_LEVEL_WARN, "%s is longer than %zu characters; ignored", name,
                 sizeof(swl_opt_text) - 1);

@@ -124,23 +124,32 @@ TEST_F(Options, TransportsAreAListInAnyCase)
 TEST_F(Options, OfAListWithAnUnknownWordTheRestCounts)
 {
     const struct {
-        const char *text, *unknown;
+        const char *text, *said, *then;
         uint32_t bits;
-    } rows[] = {{"peer,", "''", 1},
-                {",peer", "''", 1},
-                {"peers", "'peers'", 0},
-                {"auto,peer", "'auto'", 1},
-                {"peer;tcp", "'peer;tcp'", 0},
-                {"peer,nvlink,tcp,x", "'nvlink'", 17}};
+    } rows[] = {{"peer,", "'' is none of auto, peer, ", "; the rest counts", 1},
+                {",peer", "'' is none of auto, peer, ", "; the rest counts", 1},
+                {"peers", "'peers' is none of auto, peer, ", "; ignored", 0},
+                {",,", "'' is none of auto, peer, ", "; ignored", 0},
+                {"auto,peer", "'auto' stands for itself only", "; the rest counts", 1},
+                {"auto,auto", "'auto' stands for itself only", "; ignored", 0},
+                {"peer;tcp", "'peer;tcp' is none of auto, peer, ", "; ignored", 0},
+                {"peer,nvlink,tcp,x", "'nvlink' is none of auto, peer, ", "; the rest counts", 17}};
 
     for (const auto &row : rows) {
         const std::string said = read("SWIMLANE_TRANSPORT", row.text);
 
-        EXPECT_NE(said.find(std::string(row.unknown) + " is none of auto, peer, "),
-                  std::string::npos)
-            << said;
+        EXPECT_NE(said.find(row.said), std::string::npos) << said;
+        EXPECT_NE(said.find(row.then), std::string::npos) << said;
         EXPECT_EQ(o.transports, row.bits) << row.text;
     }
+}
+
+TEST_F(Options, OneWordIsNoList)
+{
+    EXPECT_NE(read("SWIMLANE_MLX5_RINGS", "gpu,host")
+                  .find("'gpu,host' is none of auto, gpu, host; ignored"),
+              std::string::npos);
+    EXPECT_EQ(o.mlx5_rings, 0u);
 }
 
 TEST_F(Options, LinkIsRateAndDelay)
