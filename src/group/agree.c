@@ -230,6 +230,7 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
     }
     for (uint32_t r = 0; apart && r < info->nranks; r++)
         facts[r].nic_blocks = facts[r].nic_blocks_apart;
+    SWL_TRY(swl_group_check_few_files(facts, info->nranks));
     SWL_TRY(swl_topology_make(&g->topology, keys, info->nranks));
     SWL_TRY(swl_group_choose_network(g, networks));
     for (uint32_t r = 0; r < info->nranks && g->network != SWL_TRANSPORT_SOFT; r++)

@@ -71,30 +71,63 @@ static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fac
     sum->later += (g->peers.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
 }
 
+static ncclResult_t too_few(const char *least, uint32_t rank, uint64_t need, uint64_t left)
+{
+    return swl_fail(ncclSystemError,
+                    "the process of rank %" PRIu32 " needs %s%" PRIu64
+                    " descriptors for the sockets of the group, and may open %" PRIu64
+                    " more; raise its limit of open files (ulimit -Hn)",
+                    rank, least, need, left);
+}
+
+/* What the process of a rank may open, and its ranks: counted with the first of them, 0 with the others.
+ * Most by who looked first: the listeners of the others were there already when the rest did. */
+static uint32_t ranks_of_process(const struct swl_rank_facts *facts, uint32_t first,
+                                 uint32_t nranks, uint64_t *left_p)
+{
+    uint32_t n = 0;
+
+    *left_p = 0;
+    for (uint32_t r = 0; r < nranks; r++) {
+        if (facts[r].process != facts[first].process)
+            continue;
+        if (r < first)
+            return 0;
+        *left_p = swl_max_u64(*left_p, facts[r].files_left);
+        n++;
+    }
+    return n;
+}
+
+ncclResult_t swl_group_check_few_files(const struct swl_rank_facts *facts, uint32_t nranks)
+{
+    const uint64_t least = 3; /* two listeners, and one to look around */
+
+    for (uint32_t first = 0; first < nranks && nranks > 1; first++) {
+        uint64_t left;
+        const uint64_t need = least * ranks_of_process(facts, first, nranks, &left);
+
+        if (need > left)
+            return too_few("at least ", first, need, left);
+    }
+    return ncclSuccess;
+}
+
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *g, const struct swl_rank_facts *facts,
                                    const struct swl_select_fact *networks)
 {
     for (uint32_t first = 0; first < g->info.nranks; first++) {
         struct sockets sum = {0, 0};
-        uint64_t need, left = facts[first].files_left;
-        bool counted = false;
+        uint64_t need, left;
 
-        for (uint32_t r = 0; r < first && !counted; r++)
-            counted = facts[r].process == facts[first].process;
-        for (uint32_t r = first; !counted && r < g->info.nranks; r++) {
-            if (facts[r].process != facts[first].process)
-                continue;
-            add_sockets(g, networks, r, &sum);
-            /* most by who looked first: the listeners of the others were there already when the rest did */
-            left = swl_max_u64(left, facts[r].files_left);
-        }
+        if (ranks_of_process(facts, first, g->info.nranks, &left) == 0)
+            continue;
+        for (uint32_t r = first; r < g->info.nranks; r++)
+            if (facts[r].process == facts[first].process)
+                add_sockets(g, networks, r, &sum);
         need = swl_max_u64(sum.meeting, sum.later); /* all ranks have met before the first link */
         if (need > left)
-            return swl_fail(ncclSystemError,
-                            "the process of rank %" PRIu32 " needs %" PRIu64
-                            " descriptors for the sockets of the group, and may open %" PRIu64
-                            " more; raise its limit of open files (ulimit -Hn)",
-                            first, need, left);
+            return too_few("", first, need, left);
     }
     return ncclSuccess;
 }

@@ -116,7 +116,10 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_c
 /* Descriptors that this process may still open, with its soft limit raised to the hard one; UINT32_MAX: no
  * end (src/group/files.c). */
 uint32_t swl_group_files_left(void);
-/* A process that cannot open as many as its ranks' sockets need is refused on all ranks. */
+/* A process that cannot open what any rank needs is refused on all ranks: with fewer, a rank cannot even find
+ * out where it is, and what it says of itself means nothing. */
+ncclResult_t swl_group_check_few_files(const struct swl_rank_facts *facts, uint32_t nranks);
+/* The same of one that cannot open as many as the sockets of its ranks need. */
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
                                    const struct swl_rank_facts *facts,
                                    const struct swl_select_fact *networks);
