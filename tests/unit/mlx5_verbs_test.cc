@@ -494,4 +494,30 @@ TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
         }
 }
 
+// Firmware that takes commands and gives no page of registers: known before the ranks choose, so that auto
+// takes the other way to ring doorbells, and gpu alone another transport.
+TEST_F(Verbs, F111_RefusedPageOfRegistersLeavesTheOtherWay)
+{
+    const SiteTree tree;
+    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    char why[240] = "";
+
+    config.near = &near;
+    fake.uar_kinds = 0;
+    EXPECT_TRUE(swl_mlx5_usable_on(&verbs, &config, why, sizeof(why))) << why;
+    struct swl_nic *made = nullptr;
+    ASSERT_EQ(swl_mlx5_create_on(&made, &config, &verbs), ncclSuccess) << swl_last_error();
+    uint32_t ring = 0;
+    EXPECT_EQ(made->ops->create_qp(made, &ring), ncclSuccess) << swl_last_error();
+    EXPECT_EQ(made->ops->destroy(made), ncclSuccess);
+
+    config.settings.rings = SWL_MLX5_RINGS_GPU;
+    EXPECT_FALSE(swl_mlx5_usable_on(&verbs, &config, why, sizeof(why)));
+    EXPECT_STREQ(why, "mlx5_0 gives no doorbell registers: Operation not supported");
+    EXPECT_EQ(fake.leaks(), "");
+    fake.uar_kinds = 4; // the last choice will do
+    EXPECT_TRUE(swl_mlx5_usable_on(&verbs, &config, why, sizeof(why))) << why;
+    EXPECT_EQ(fake.leaks(), "");
+}
+
 } // namespace

@@ -2,6 +2,7 @@
 #include "transport/mlx5/devx.h"
 
 #include "src/base/error.h"
+#include "src/base/util.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
 
@@ -40,22 +41,32 @@ static ncclResult_t ask_caps(struct mlx5_nic *nic, uint32_t depth)
     return ncclSuccess;
 }
 
-/* A page of doorbell registers: one of our own, uncached; write-combining as the last choice. */
-static ncclResult_t open_doorbells(struct mlx5_nic *nic)
+struct mlx5_uar *swl_devx_take_page(const struct swl_verbs *verbs, struct ibv_context *context,
+                                    uint32_t *kind_p)
 {
     static const uint32_t kinds[] = {MLX5_UAR_NC_DEDICATED, MLX5_UAR_NC, MLX5_UAR_BF};
-    uint64_t bytes = DOORBELL_BYTES;
-    void *mapped = NULL;
+    struct mlx5_uar *page = NULL;
 
     errno = 0;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && nic->uar == NULL; i++) {
-        nic->uar = nic->device.verbs.mlx5dv_devx_alloc_uar(nic->device.context, kinds[i]);
-        if (kinds[i] == MLX5_UAR_BF && nic->caps.log_bf_bytes > 3)
-            bytes = 1ull << nic->caps.log_bf_bytes;
+    for (size_t i = 0; i < SWL_COUNT_OF(kinds) && page == NULL; i++) {
+        *kind_p = kinds[i];
+        page = verbs->mlx5dv_devx_alloc_uar(context, kinds[i]);
     }
+    return page;
+}
+
+static ncclResult_t open_doorbells(struct mlx5_nic *nic)
+{
+    uint64_t bytes = DOORBELL_BYTES;
+    void *mapped = NULL;
+    uint32_t kind;
+
+    nic->uar = swl_devx_take_page(&nic->device.verbs, nic->device.context, &kind);
     if (nic->uar == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: %s gives no doorbell registers: %s",
                         nic->device.rank, nic->device.port.name, swl_mlx5_error_text(errno));
+    if (kind == MLX5_UAR_BF && nic->caps.log_bf_bytes > 3)
+        bytes = 1ull << nic->caps.log_bf_bytes;
     SWL_TRY(swl_mlx5_map_registers(&nic->device, nic->uar->reg_addr, bytes, &mapped));
     nic->doorbell = mapped;
     return ncclSuccess;

@@ -13,6 +13,11 @@
 extern "C" {
 #endif
 
+/* devx.c: a page of doorbell registers: one of our own, uncached; write-combining as the last choice. NULL:
+ * the device gives none, errno says why. Given back by mlx5dv_devx_free_uar. */
+struct mlx5_uar *swl_devx_take_page(const struct swl_verbs *verbs, struct ibv_context *context,
+                                    uint32_t *kind_p);
+
 /* devx_memory.c */
 ncclResult_t swl_devx_open_rings(struct mlx5_nic *nic);
 ncclResult_t swl_devx_close_rings(struct mlx5_nic *nic);

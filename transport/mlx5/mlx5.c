@@ -5,9 +5,10 @@
 
 #include "src/base/error.h"
 #include "transport/mlx5/commands.h"
-#include "transport/mlx5/nic.h"
+#include "transport/mlx5/devx.h"
 #include "transport/site.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 /* A device that opens for DevX may still refuse every command. */
@@ -26,6 +27,22 @@ static bool takes_commands(const struct swl_verbs *verbs, struct ibv_context *co
     return false;
 }
 
+/* Firmware may take commands and refuse the page of registers, which kernels need to ring doorbells. */
+static bool gives_page(const struct swl_verbs *verbs, struct ibv_context *context,
+                       const struct swl_port *port, char *why, size_t why_bytes)
+{
+    uint32_t kind;
+    struct mlx5_uar *page = swl_devx_take_page(verbs, context, &kind);
+
+    if (page == NULL) {
+        snprintf(why, why_bytes, "%s gives no doorbell registers: %s", port->name,
+                 swl_mlx5_error_text(errno));
+        return false;
+    }
+    verbs->mlx5dv_devx_free_uar(page);
+    return true;
+}
+
 bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
                          const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
@@ -37,7 +54,8 @@ bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
     bool ok;
 
     ok = swl_port_open(verbs, &want, &context, &port, why, why_bytes) &&
-         (!devx || takes_commands(verbs, context, &port, why, why_bytes)) &&
+         (!devx || (takes_commands(verbs, context, &port, why, why_bytes) &&
+                    gives_page(verbs, context, &port, why, why_bytes))) &&
          swl_site_doorbells(config->near ? config->near->root : NULL, why, why_bytes);
     if (context)
         (void)verbs->ibv_close_device(context);
