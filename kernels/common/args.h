@@ -57,39 +57,21 @@ struct swl_state {
 struct swl_device_group {
     struct swl_shape shape;
     struct swl_window at;
-    char *window;                   /* own window */
-    char *const *peer_window;       /* [nlocal] */
-    char *const *memory;            /* [memories][nlocal] shared memories, 0 = none yet */
-    const uint32_t *local_rank;     /* [nlocal] */
-    const uint32_t *rank_node;      /* [nranks] */
-    const uint32_t *rank_place;     /* [nranks] node << 16 | local index */
-    const uint32_t *node_rank;      /* [nnodes][max_local] rank, or SWL_NO_PEER */
-    const uint32_t *gateway_local;  /* [nranks] local index of the rank of my node that brings
-                                            me that rank's rows: itself or its gateway */
-    const struct swl_out_peer *out; /* [remote nodes] */
-    const struct swl_in_peer *in;   /* [nserved] */
-    struct swl_rdma_view net;       /* link n * P + p, then (remote nodes) * P + j * P + p */
+    char *window; /* own window */
+#define ARRAY(type, name, count) type *name;
+#define POSITIONS(name, count)
+#define COPIED_END
+#include "kernels/common/arrays.def"
+    struct swl_rdma_view net; /* link n * P + p, then (remote nodes) * P + j * P + p */
     struct swl_state *state;
     struct swl_positions now, next;
-    uint64_t *forth_sent, *back_sent;    /* resync marks of the peers: [n * P + p], [j * P + p] */
-    uint64_t *counts_seen, *fix_seen;    /* [nserved] messages taken */
-    uint64_t *bases_seen;                /* [remote nodes] */
-    uint64_t *link_sent, *link_taken;    /* [nlocal][Q] positions of link rings */
-    uint64_t *fetch_asked, *fetch_given; /* [nlocal][gatherers] */
-    uint64_t *partial_used;              /* [n * P + p] windows of consumed partial sums */
-    uint32_t *histogram;                 /* [route chunks][nranks + lists] */
-    uint32_t *totals;                    /* [nranks + lists] */
-    uint32_t *selected;                  /* [nranks * L] selections of this rank per expert slot */
-    uint32_t *fix_count;                 /* [nranks * L] surviving selections toward straddlers */
-    uint32_t *base;                      /* [nranks] first row of this rank at every destination */
-    uint32_t *straddled;                 /* [nserved][nlocal] does that source cross the budget? */
-    uint32_t route_blocks, route_warps;  /* grid of the route kernel; chunks = blocks * warps */
-    struct swl_fault_record *record;     /* pinned */
-    uint32_t *host_bits;                 /* pinned: async bits as of the last finished kernel */
-    uint64_t *host_dropped;              /* pinned */
-    const uint64_t *host_stop;           /* pinned: not 0 = give up */
-    uint64_t *host_settled;              /* pinned: swl_settled_word */
-    uint64_t *alarm;                     /* pinned, read by the hosts of all ranks of this node */
+    uint32_t route_blocks, route_warps; /* grid of the route kernel; chunks = blocks * warps */
+    struct swl_fault_record *record;    /* pinned */
+    uint32_t *host_bits;                /* pinned: async bits as of the last finished kernel */
+    uint64_t *host_dropped;             /* pinned */
+    const uint64_t *host_stop;          /* pinned: not 0 = give up */
+    uint64_t *host_settled;             /* pinned: swl_settled_word */
+    uint64_t *alarm;                    /* pinned, read by the hosts of all ranks of this node */
     uint64_t timeout_ns;
     uint64_t fingerprint;
     uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */

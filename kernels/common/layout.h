@@ -174,105 +174,28 @@ SWL_HD uint32_t swl_count_words(const struct swl_shape *s)
     return swl_round_up(s->max_local * (1 + s->nlocal_experts) + s->nrings, 4);
 }
 
-/* clang-format off */
-struct swl_window {              /* byte offsets from the window base, equal on all ranks        */
-    /* words of the node's ranks */
-    uint64_t poison;             /* u64                        writer: anybody who gave up       */
-    uint64_t entry;              /* u64 [max_local][2]         writer: that local rank           */
-    uint64_t exit;               /* u64 [max_local]            writer: that local rank           */
-    uint64_t counts_ready;       /* u64 [max_local]            writer: local gateway             */
-    uint64_t base_ready;         /* u64 [max_local]            writer: local destination         */
-    uint64_t fix_ready;          /* u64 [max_local]            writer: local gateway             */
-    uint64_t link_tail;          /* u64 [max_local][Q]         writer: link writer there         */
-    uint64_t link_head;          /* u64 [max_local][Q]         writer: receiver there            */
-    uint64_t fetch_done;         /* u64 [max_local][gatherers] writer: server there              */
-    /* words that a NIC adds to, at the source: [remote nodes][P] */
-    uint64_t send_credit;        /* u64  dispatch slots freed by the gateway                     */
-    uint64_t request_credit;     /* u64  request slots freed by the gateway                      */
-    uint64_t partial_tail;       /* u64  partial sums published by the gateway                   */
-    uint64_t back_mark;          /* u64  resync marks of the gateway                             */
-    uint64_t bases_tail;         /* u64 [remote nodes]  base messages                            */
-    /* words that a NIC adds to, at the gateway: [served][P] */
-    uint64_t recv_tail;          /* u64  dispatch slots published by the source                  */
-    uint64_t request_tail;       /* u64  requests published by the source                        */
-    uint64_t partial_credit;     /* u64  partial slots freed by the source                       */
-    uint64_t forth_mark;         /* u64  resync marks of the source                              */
-    uint64_t counts_tail;        /* u64 [served]  count messages                                 */
-    uint64_t fix_tail;           /* u64 [served]  fix messages                                   */
-    uint64_t signal_bytes;       /* end of the words: registered with strict ordering            */
-    /* payload */
-    uint64_t entry_record;       /* swl_entry [max_local][2]   writer: that local rank           */
-    uint64_t counts_out;         /* u32 [remote nodes][count words]   own, read by the NIC       */
-    uint64_t counts_in;          /* u32 [served][count words]         writer: NIC                */
-    uint64_t counts_table;       /* u32 [2][nranks][1+L]       writer: local gateways            */
-    uint64_t bases_of;           /* u32 [max_local d][nranks]  writer: local destination d       */
-    uint64_t bases_out;          /* u32 [served][max_local]    own, read by the NIC              */
-    uint64_t bases_in;           /* u32 [remote nodes][max_local]     writer: NIC                */
-    uint64_t fix_out;            /* u32 [remote nodes][max_local][L]  own, read by the NIC       */
-    uint64_t fix_in;             /* u32 [served][max_local][L]        writer: NIC                */
-    uint64_t fix_table;          /* u32 [max_local][L]         writer: local gateway             */
-    uint64_t send_ring;          /* slot [remote nodes][P][ring_slots]    own, read by the NIC   */
-    uint64_t recv_ring;          /* slot [served][P][ring_slots]          writer: NIC            */
-    uint64_t request_out;        /* request [remote nodes][P][ring_slots] own, read by the NIC   */
-    uint64_t request_in;         /* request [served][P][ring_slots]       writer: NIC            */
-    uint64_t partial_out;        /* partial [served][P][ring_slots]       own, read by the NIC   */
-    uint64_t partial_in;         /* partial [remote nodes][P][ring_slots] writer: NIC            */
-    uint64_t link_ring;          /* link slot [max_local][Q][link_slots]  writer: link writer    */
-    uint64_t fetch_request;      /* u64 [max_local][gatherers][fetch_slots], gatherer there      */
-    uint64_t fetch_row;          /* row [max_local][gatherers][fetch_slots] writer: server there */
-    uint64_t bytes;              /* size of the window                                           */
+/* Byte offsets from the window base, equal on all ranks. Words that others add to come first, up to
+ * signal_bytes, and are registered with strict ordering. */
+struct swl_window {
+#define REGION(name, element_bytes, count) uint64_t name;
+#define HT_REGION                          REGION
+#define SIGNALS_END                        uint64_t signal_bytes;
+#include "kernels/common/window.def"
+    uint64_t bytes;
 };
-/* clang-format on */
 
 SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
 {
     struct swl_window w;
     uint64_t at = 0;
     const uint64_t g = s->max_local, n = swl_remote_nodes(s), j = s->max_served;
-    const uint64_t np = n * s->nrings, jp = j * s->nrings, r = s->ring_slots;
+    const uint64_t np = n * s->nrings, jp = j * s->nrings, k = s->ring_slots;
     const uint64_t l = s->nlocal_experts;
 
-    w.poison = swl_take(&at, 8);
-    w.entry = swl_take(&at, 16 * g);
-    w.exit = swl_take(&at, 8 * g);
-    w.counts_ready = swl_take(&at, 8 * g);
-    w.base_ready = swl_take(&at, 8 * g);
-    w.fix_ready = swl_take(&at, 8 * g);
-    w.link_tail = swl_take(&at, 8 * g * s->nwriters);
-    w.link_head = swl_take(&at, 8 * g * s->nwriters);
-    w.fetch_done = swl_take(&at, 8 * g * s->ngatherers);
-    w.send_credit = swl_take(&at, 8 * np);
-    w.request_credit = swl_take(&at, 8 * np);
-    w.partial_tail = swl_take(&at, 8 * np);
-    w.back_mark = swl_take(&at, 8 * np);
-    w.bases_tail = swl_take(&at, 8 * n);
-    w.recv_tail = swl_take(&at, 8 * jp);
-    w.request_tail = swl_take(&at, 8 * jp);
-    w.partial_credit = swl_take(&at, 8 * jp);
-    w.forth_mark = swl_take(&at, 8 * jp);
-    w.counts_tail = swl_take(&at, 8 * j);
-    w.fix_tail = swl_take(&at, 8 * j);
-    at = (at + 4095) & ~(uint64_t)4095;
-    w.signal_bytes = at;
-    w.entry_record = swl_take(&at, 2 * g * sizeof(struct swl_entry));
-    w.counts_out = swl_take(&at, 4 * n * swl_count_words(s));
-    w.counts_in = swl_take(&at, 4 * j * swl_count_words(s));
-    w.counts_table = swl_take(&at, 8ull * s->nranks * (1 + l));
-    w.bases_of = swl_take(&at, 4 * g * s->nranks);
-    w.bases_out = swl_take(&at, 4 * j * g);
-    w.bases_in = swl_take(&at, 4 * n * g);
-    w.fix_out = swl_take(&at, 4 * n * g * l);
-    w.fix_in = swl_take(&at, 4 * j * g * l);
-    w.fix_table = swl_take(&at, 4 * g * l);
-    w.send_ring = swl_take(&at, np * r * swl_slot_bytes(s));
-    w.recv_ring = swl_take(&at, jp * r * swl_slot_bytes(s));
-    w.request_out = swl_take(&at, np * r * swl_request_bytes(s));
-    w.request_in = swl_take(&at, jp * r * swl_request_bytes(s));
-    w.partial_out = swl_take(&at, jp * r * swl_partial_bytes(s));
-    w.partial_in = swl_take(&at, np * r * swl_partial_bytes(s));
-    w.link_ring = swl_take(&at, g * s->nwriters * s->link_slots * swl_link_slot_bytes(s));
-    w.fetch_request = swl_take(&at, 8 * g * s->ngatherers * s->fetch_slots);
-    w.fetch_row = swl_take(&at, g * s->ngatherers * s->fetch_slots * s->row_bytes);
+#define REGION(name, element_bytes, count) w.name = swl_take(&at, (count) * (element_bytes));
+#define HT_REGION                          REGION
+#define SIGNALS_END                        w.signal_bytes = at = (at + 4095) & ~(uint64_t)4095;
+#include "kernels/common/window.def"
     w.bytes = swl_take(&at, 0);
     return w;
 }

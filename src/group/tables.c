@@ -11,14 +11,10 @@
  * scratch of the route kernel and starts as zero. */
 struct layout {
     uint64_t group, state;
-    uint64_t peer_window, memory, local_rank, rank_node, rank_place, node_rank, gateway_local, out,
-        in;
-    uint64_t out_now, out_next; /* positions: the arrays of a kind lie behind each other */
-    uint64_t in_now, in_next;
-    uint64_t forth_sent, back_sent, counts_seen, fix_seen, bases_seen;
-    uint64_t link_sent, link_taken, fetch_asked, fetch_given, partial_used;
-    uint64_t copied;
-    uint64_t histogram, totals, selected, fix_count, base, straddled;
+#define ARRAY(type, name, count) uint64_t name;
+#define POSITIONS(name, count)   uint64_t name;
+#define COPIED_END               uint64_t copied;
+#include "kernels/common/arrays.def"
     uint64_t bytes;
 };
 
@@ -34,36 +30,10 @@ static struct layout layout_of(const struct swl_plan *plan)
 
     l.group = swl_take(&at, sizeof(struct swl_device_group));
     l.state = swl_take(&at, sizeof(struct swl_state));
-    l.peer_window = swl_take(&at, sizeof(char *) * g);
-    l.memory = swl_take(&at, sizeof(char *) * g * SWL_MEMORIES);
-    l.local_rank = swl_take(&at, 4 * g);
-    l.rank_node = swl_take(&at, 4 * r);
-    l.rank_place = swl_take(&at, 4 * r);
-    l.node_rank = swl_take(&at, 4ull * s->nnodes * s->max_local);
-    l.gateway_local = swl_take(&at, 4 * r);
-    l.out = swl_take(&at, sizeof(struct swl_out_peer) * n);
-    l.in = swl_take(&at, sizeof(struct swl_in_peer) * j);
-    l.out_now = swl_take(&at, 8 * np * SWL_POSITION_ARRAYS_OUT);
-    l.out_next = swl_take(&at, 8 * np * SWL_POSITION_ARRAYS_OUT);
-    l.in_now = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
-    l.in_next = swl_take(&at, 8 * jp * SWL_POSITION_ARRAYS_IN);
-    l.forth_sent = swl_take(&at, 8 * np);
-    l.back_sent = swl_take(&at, 8 * jp);
-    l.counts_seen = swl_take(&at, 8 * j);
-    l.fix_seen = swl_take(&at, 8 * j);
-    l.bases_seen = swl_take(&at, 8 * n);
-    l.link_sent = swl_take(&at, 8 * g * s->nwriters);
-    l.link_taken = swl_take(&at, 8 * g * s->nwriters);
-    l.fetch_asked = swl_take(&at, 8 * g * s->ngatherers);
-    l.fetch_given = swl_take(&at, 8 * g * s->ngatherers);
-    l.partial_used = swl_take(&at, 8 * np);
-    l.copied = swl_take(&at, 0);
-    l.histogram = swl_take(&at, 4 * chunks * bins);
-    l.totals = swl_take(&at, 4 * bins);
-    l.selected = swl_take(&at, 4 * r * s->nlocal_experts);
-    l.fix_count = swl_take(&at, 4 * r * s->nlocal_experts);
-    l.base = swl_take(&at, 4 * r);
-    l.straddled = swl_take(&at, 4 * j * g);
+#define ARRAY(type, name, count) l.name = swl_take(&at, (count) * sizeof(type));
+#define POSITIONS(name, count)   l.name = swl_take(&at, (count) * sizeof(uint64_t));
+#define COPIED_END               l.copied = swl_take(&at, 0);
+#include "kernels/common/arrays.def"
     l.bytes = swl_take(&at, 0);
     return l;
 }
@@ -149,35 +119,14 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->shape = plan->shape;
     g->at = plan->at;
     g->window = c->window;
-    g->peer_window = (void *)(d + l->peer_window);
-    g->memory = (void *)(d + l->memory);
-    g->local_rank = (void *)(d + l->local_rank);
-    g->rank_node = (void *)(d + l->rank_node);
-    g->rank_place = (void *)(d + l->rank_place);
-    g->node_rank = (void *)(d + l->node_rank);
-    g->gateway_local = (void *)(d + l->gateway_local);
-    g->out = (void *)(d + l->out);
-    g->in = (void *)(d + l->in);
+#define ARRAY(type, name, count) g->name = (void *)(d + l->name);
+#define POSITIONS(name, count)
+#define COPIED_END
+#include "kernels/common/arrays.def"
     g->net = c->net;
     g->state = (void *)(d + l->state);
     g->now = positions_at(d + l->out_now, d + l->in_now, &plan->shape);
     g->next = positions_at(d + l->out_next, d + l->in_next, &plan->shape);
-    g->forth_sent = (void *)(d + l->forth_sent);
-    g->back_sent = (void *)(d + l->back_sent);
-    g->counts_seen = (void *)(d + l->counts_seen);
-    g->fix_seen = (void *)(d + l->fix_seen);
-    g->bases_seen = (void *)(d + l->bases_seen);
-    g->link_sent = (void *)(d + l->link_sent);
-    g->link_taken = (void *)(d + l->link_taken);
-    g->fetch_asked = (void *)(d + l->fetch_asked);
-    g->fetch_given = (void *)(d + l->fetch_given);
-    g->partial_used = (void *)(d + l->partial_used);
-    g->histogram = (void *)(d + l->histogram);
-    g->totals = (void *)(d + l->totals);
-    g->selected = (void *)(d + l->selected);
-    g->fix_count = (void *)(d + l->fix_count);
-    g->base = (void *)(d + l->base);
-    g->straddled = (void *)(d + l->straddled);
     g->route_blocks = plan->route.blocks;
     g->route_warps = plan->route.threads / 32;
     g->record = &c->pinned->record;
