@@ -73,7 +73,6 @@ struct swl_device_group {
     uint64_t *host_settled;             /* pinned: swl_settled_word */
     uint64_t *alarm;                    /* pinned, read by the hosts of all ranks of this node */
     uint64_t timeout_ns;
-    uint64_t fingerprint;
     uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */
     uint32_t trap;       /* overflow sets bit 1 */
 };
@@ -111,6 +110,7 @@ enum swl_combine_role {
 struct swl_route_args {
     const struct swl_device_group *group;
     char *handle;
+    uint64_t fingerprint; /* of the handle's group and layout; written into its head */
     const void *ids;
     uint32_t id_bytes, tokens, topk, alignment;
     uint64_t *mailbox;     /* pinned {seq:32, count:32}, or NULL */
@@ -126,6 +126,7 @@ struct swl_route_args {
 struct swl_dispatch_args {
     const struct swl_device_group *group;
     const char *handle;
+    uint64_t fingerprint; /* that the handle's head must have */
     const char *tokens;   /* [T][row_bytes] */
     const float *weights; /* [T][K] */
     char *out_tokens;     /* [out_rows][row_bytes] */
@@ -148,9 +149,10 @@ enum swl_dtype { SWL_BF16, SWL_FP16, SWL_FP32 };
 struct swl_combine_args {
     const struct swl_device_group *group;
     const char *handle;
-    const char *tokens;  /* experts' output, [in_rows][row_bytes] */
-    char *out_tokens;    /* [T][row_bytes] */
-    uint32_t nic_blocks; /* last blocks of the grid, which run the software NIC */
+    uint64_t fingerprint; /* that the handle's head must have */
+    const char *tokens;   /* experts' output, [in_rows][row_bytes] */
+    char *out_tokens;     /* [T][row_bytes] */
+    uint32_t nic_blocks;  /* last blocks of the grid, which run the software NIC */
     uint32_t ntokens, topk, row_bytes;
     uint32_t in_rows;
     uint32_t dtype;         /* enum swl_dtype */

@@ -49,14 +49,13 @@ SWL_DEV struct handle_view handle_view_of(const struct swl_device_group *g, cons
     return handle_view_at(g, memory, &l, topk);
 }
 
-/* Are these the bytes of this group, layout, K and T? */
-SWL_DEV bool handle_fits(const struct swl_device_group *g, const struct handle_view *h,
-                         uint32_t tokens)
+/* Are these the bytes of this group and layout (fingerprint), of this K and T? */
+SWL_DEV bool handle_fits(const struct handle_view *h, uint64_t fingerprint, uint32_t tokens)
 {
     const struct swl_handle_head head = *h->head; /* all of it at once */
 
     return head.magic == SWL_HANDLE_MAGIC && head.format == SWL_HANDLE_FORMAT &&
-           head.fingerprint == g->fingerprint && head.topk == h->topk && head.complete == 1 &&
+           head.fingerprint == fingerprint && head.topk == h->topk && head.complete == 1 &&
            head.tokens == tokens;
 }
 
@@ -71,9 +70,9 @@ SWL_DEV void handle_refuse(const struct swl_device_group *g, const struct handle
 
 /* One thread per block. */
 SWL_DEV bool handle_check(const struct swl_device_group *g, const struct handle_view *h,
-                          uint32_t tokens, const struct swl_watch *w)
+                          uint64_t fingerprint, uint32_t tokens, const struct swl_watch *w)
 {
-    const bool fits = handle_fits(g, h, tokens);
+    const bool fits = handle_fits(h, fingerprint, tokens);
 
     if (!fits)
         handle_refuse(g, h, tokens, w);

@@ -123,7 +123,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
         if (warp_id() == 0)
             rings_begin(&b);
         if (last_warp() && lane_id() == 0) { /* while warp 0 tells the peers */
-            if (!handle_check(b.g, &b.h, args.ntokens, &b.common->watch))
+            if (!handle_check(b.g, &b.h, args.fingerprint, args.ntokens, &b.common->watch))
                 b.common->go = 0;
             else if (block_id() == 0 && b.h.head->recv_rows > args.in_rows)
                 /* the gatherers of the missing rows flag them too, each at its own rank */

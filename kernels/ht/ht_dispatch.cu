@@ -168,7 +168,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
 
     const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args));
     const struct warp_job job = warp_job_of(&args.roles);
-    const bool fits = handle_fits(b.g, &b.h, args.ntokens);
+    const bool fits = handle_fits(&b.h, args.fingerprint, args.ntokens);
     struct write_walk walk = {};
     struct copier copier;
 

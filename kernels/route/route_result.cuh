@@ -214,7 +214,7 @@ SWL_DEV void store_head(const struct route_block *b, const struct arriving *in)
 
     h->magic = SWL_HANDLE_MAGIC;
     h->format = SWL_HANDLE_FORMAT;
-    h->fingerprint = g->fingerprint;
+    h->fingerprint = a->fingerprint;
     h->id_bytes = a->id_bytes;
     h->topk = a->topk;
     h->tokens = a->tokens;

@@ -236,7 +236,6 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
     for (uint32_t r = 0; r < info->nranks && g->network != SWL_TRANSPORT_SOFT; r++)
         facts[r].nic_blocks = 0;
     SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, facts, info->rank));
-    g->fingerprint = swl_plan_fingerprint(&g->plan, &g->topology, NCCL_EP_LAYOUT_FLAT);
     return swl_group_check_files(g, facts, networks);
 }
 

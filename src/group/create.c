@@ -188,7 +188,6 @@ static ncclResult_t start(struct ncclEpGroup *g)
         .alarm = g->alarm.own,
         .timeout_ns = g->timeout_ns,
         .setup_ns = g->setup_ns,
-        .fingerprint = g->fingerprint,
         .trap = g->info.overflow == NCCL_EP_OVERFLOW_TRAP,
     };
 

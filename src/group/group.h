@@ -70,7 +70,6 @@ struct ncclEpGroup {
     struct swl_options options;
     uint64_t timeout_ns; /* of data calls */
     uint64_t setup_ns;   /* of each step of the hosts: creation, memory, destruction */
-    uint64_t fingerprint;
     struct swl_device_memory memory;
     struct swl_bootstrap boot;
     struct swl_topology topology;
@@ -102,6 +101,7 @@ struct ncclEpHandle {
     struct swl_handle_info info; /* first, see internal.h */
     struct ncclEpHandle *next, *previous;
     uint32_t alignment;
+    uint64_t fingerprint; /* of its group and layout: swl_plan_fingerprint */
     char *memory;
     uint64_t memory_bytes;
     struct swl_pool_block *block; /* NULL: caller's memory */

@@ -136,7 +136,6 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->host_settled = &c->pinned->settled;
     g->alarm = c->alarm;
     g->timeout_ns = c->timeout_ns;
-    g->fingerprint = c->fingerprint;
     g->per_expert = ((1ull << 40) + plan->shape.nlocal_experts - 1) / plan->shape.nlocal_experts;
     g->trap = c->trap;
 }

@@ -71,7 +71,6 @@ struct swl_tables_config {
     uint64_t *alarm;     /* own word of the node's alarm page */
     uint64_t timeout_ns; /* of waits on the device */
     uint64_t setup_ns;
-    uint64_t fingerprint;
     bool trap;
 };
 

@@ -152,6 +152,7 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
         handle->memory_bytes = bytes;
     }
     handle->alignment = config->alignment;
+    handle->fingerprint = swl_plan_fingerprint(&group->plan, &group->topology, config->layout);
     handle->info.group = group;
     handle->info.layout = config->layout;
     handle->info.topk = topk;
@@ -221,6 +222,7 @@ ncclResult_t swl_handle_update(struct ncclEpHandle *handle, const struct swl_upd
     struct swl_route_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
+        .fingerprint = handle->fingerprint,
         .ids = call->topk_idx.data,
         .id_bytes = call->topk_idx.elem_bytes,
         .tokens = call->ntokens,

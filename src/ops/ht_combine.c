@@ -18,6 +18,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
     const struct swl_combine_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
+        .fingerprint = handle->fingerprint,
         .tokens = call->tokens.data,
         .out_tokens = call->out_tokens.data,
         .nic_blocks = group->plan.nic_blocks,

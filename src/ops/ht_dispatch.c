@@ -14,6 +14,7 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
     const struct swl_dispatch_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
+        .fingerprint = handle->fingerprint,
         .tokens = call->tokens.data,
         .weights = call->weights.data,
         .out_tokens = call->out_tokens.data,
