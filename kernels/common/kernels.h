@@ -1,5 +1,4 @@
-/* kernels.h: the kernels of the library as the host launches them. Each takes its argument struct
- * of args.h by value. All blocks of a launch must be resident together. */
+/* kernels.h: the kernels of the library as the host launches them. */
 #ifndef SWL_KERNELS_H
 #define SWL_KERNELS_H
 
@@ -9,9 +8,18 @@
 extern "C" {
 #endif
 
-extern const struct swl_gpu_kernel swl_route_desc;       /* struct swl_route_args */
-extern const struct swl_gpu_kernel swl_ht_dispatch_desc; /* struct swl_dispatch_args */
-extern const struct swl_gpu_kernel swl_ht_combine_desc;  /* struct swl_combine_args */
+/* clang-format off */
+#define KERNEL(name) extern const struct swl_gpu_kernel swl_##name##_desc;
+#include "kernels/common/kernels.def"
+
+enum swl_kernel_number { /* SWL_K_route … */
+#define KERNEL(name) SWL_K_##name,
+#include "kernels/common/kernels.def"
+    SWL_KERNELS
+};
+/* clang-format on */
+
+extern const struct swl_gpu_kernel *const swl_kernels[SWL_KERNELS]; /* src/group/agree.c */
 
 #ifdef __cplusplus
 }

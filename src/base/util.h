@@ -19,6 +19,11 @@ static inline uint64_t swl_min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static inline uint32_t swl_clamp_u32(uint64_t value, uint32_t least, uint32_t most)
+{
+    return value < least ? least : value > most ? most : (uint32_t)value;
+}
+
 static inline uint64_t swl_max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;

@@ -61,17 +61,19 @@ static uint32_t sm_option(const char *name, uint32_t value, int nsms)
     return 0;
 }
 
+const struct swl_gpu_kernel *const swl_kernels[SWL_KERNELS] = {
+#define KERNEL(name) &swl_##name##_desc,
+#include "kernels/common/kernels.def"
+};
+
 /* Most threads that a block of each kernel may have. */
 static ncclResult_t read_block_threads(uint32_t *threads_p)
 {
-    const struct swl_gpu_kernel *const kernels[] = {&swl_route_desc, &swl_ht_dispatch_desc,
-                                                    &swl_ht_combine_desc};
-
     *threads_p = UINT32_MAX;
-    for (size_t i = 0; i < SWL_COUNT_OF(kernels); i++) {
+    for (uint32_t k = 0; k < SWL_KERNELS; k++) {
         uint32_t threads = 0;
 
-        SWL_TRY(SWL_CUDA(swl_gpu_block_threads(kernels[i], &threads)));
+        SWL_TRY(SWL_CUDA(swl_gpu_block_threads(swl_kernels[k], &threads)));
         *threads_p = (uint32_t)swl_min_u64(*threads_p, threads);
     }
     return ncclSuccess;

@@ -194,11 +194,9 @@ static ncclResult_t start(struct ncclEpGroup *g)
     if (g->rdma)
         config.net = *swl_rdma_view(g->rdma);
     SWL_TRY(swl_tables_fill(&g->tables, &config, g->boot.stream));
-    SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_route_desc, plan->route.shared_bytes)));
-    SWL_TRY(SWL_CUDA(swl_gpu_preload(&swl_ht_dispatch_desc, plan->dispatch.shared_bytes)));
-    return SWL_CUDA(
-        swl_gpu_preload(&swl_ht_combine_desc,
-                        swl_max_u64(plan->combine[0].shared_bytes, plan->combine[1].shared_bytes)));
+    for (uint32_t k = 0; k < SWL_KERNELS; k++)
+        SWL_TRY(SWL_CUDA(swl_gpu_preload(swl_kernels[k], plan->shared_bytes[k])));
+    return ncclSuccess;
 }
 
 static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *config,

@@ -6,6 +6,7 @@
 #define SWL_PLAN_H
 
 #include "kernels/common/args.h"
+#include "kernels/common/kernels.h"
 #include "src/base/options.h"
 #include "src/group/topology.h"
 
@@ -65,15 +66,21 @@ struct swl_plan_kernel {
     uint64_t shared_bytes;
 };
 
+/* Of high throughput. [1]: the own tensor is peer-addressable. */
+struct swl_ht_plan {
+    struct swl_plan_kernel dispatch, combine[2];
+    struct swl_roles dispatch_direct; /* dispatch into a tensor that peers can address */
+    struct swl_block_shape dispatch_block[2];
+    struct swl_combine_shape combine_shared[2]; /* of a block */
+    uint32_t rings_per_block;
+};
+
 struct swl_plan {
     struct swl_shape shape;
     struct swl_window at;
-    struct swl_plan_kernel route, dispatch;
-    struct swl_plan_kernel combine[2];          /* [1]: the own tensor is peer-addressable */
-    struct swl_block_shape dispatch_block[2];   /* the same */
-    struct swl_combine_shape combine_shared[2]; /* of a block, the same */
-    struct swl_roles dispatch_direct;           /* dispatch into a tensor that peers can address */
-    uint32_t rings_per_block;
+    struct swl_plan_kernel route;
+    struct swl_ht_plan ht;
+    uint64_t shared_bytes[SWL_KERNELS]; /* most that a block of each kernel takes */
     uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */
     uint32_t nic_blocks; /* ... beside these, which run the software NIC */
 };

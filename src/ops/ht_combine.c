@@ -14,7 +14,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
 {
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_entry entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE);
-    const struct swl_plan_kernel *plan = &group->plan.combine[entry.direct];
+    const struct swl_plan_kernel *plan = &group->plan.ht.combine[entry.direct];
     const struct swl_combine_args args = {
         .group = group->tables.group,
         .handle = handle->memory,
@@ -29,7 +29,7 @@ ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_c
         .dtype = dtype_of(call->dtype),
         .entry = entry,
         .roles = plan->roles,
-        .shared = group->plan.combine_shared[entry.direct],
+        .shared = group->plan.ht.combine_shared[entry.direct],
     };
 
     SWL_TRY(swl_async_gate(group));

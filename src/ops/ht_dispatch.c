@@ -8,7 +8,7 @@
 ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch_call *call)
 {
     struct ncclEpGroup *group = handle->info.group;
-    const struct swl_plan_kernel *plan = &group->plan.dispatch;
+    const struct swl_plan_kernel *plan = &group->plan.ht.dispatch;
     const struct swl_entry entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH);
     const uint32_t direct = entry.direct; /* receivers copy no rows */
     const struct swl_dispatch_args args = {
@@ -30,9 +30,9 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
         .idx_bytes = call->out_ids.elem_bytes,
         .idx_base = call->global_ids ? group->info.rank * group->info.nlocal : 0,
         .entry = entry,
-        .roles = direct ? group->plan.dispatch_direct : plan->roles,
-        .block = group->plan.dispatch_block[direct],
-        .shared = swl_block_of(&group->plan.dispatch_block[direct]),
+        .roles = direct ? group->plan.ht.dispatch_direct : plan->roles,
+        .block = group->plan.ht.dispatch_block[direct],
+        .shared = swl_block_of(&group->plan.ht.dispatch_block[direct]),
         .at = swl_handle_layout_of(&group->plan.shape, handle->info.topk),
     };
 

@@ -89,7 +89,7 @@ void expect_sound(const swl_plan &p)
     EXPECT_EQ(s.ring_slots & (s.ring_slots - 1), 0u) << "positions wrap with the word";
     EXPECT_EQ(s.link_slots & (s.link_slots - 1), 0u);
     EXPECT_GE(s.link_slots, 2u);
-    for (const swl_plan_kernel *k : {&p.dispatch, &p.combine[0], &p.combine[1]}) {
+    for (const swl_plan_kernel *k : {&p.ht.dispatch, &p.ht.combine[0], &p.ht.combine[1]}) {
         EXPECT_EQ(k->blocks, s.nchannels * k->roles.halves);
         EXPECT_LE(k->threads, most_threads);
         EXPECT_GE(k->threads, 32 * warps(k->roles, 0));
@@ -99,19 +99,19 @@ void expect_sound(const swl_plan &p)
         EXPECT_LE(k->shared_bytes, 227u << 10);
     }
     for (int direct = 0; direct < 2; direct++) {
-        const swl_combine_shape &c = p.combine_shared[direct];
+        const swl_combine_shape &c = p.ht.combine_shared[direct];
 
-        EXPECT_EQ(c.nwarps, p.combine[direct].threads / 32);
+        EXPECT_EQ(c.nwarps, p.ht.combine[direct].threads / 32);
         EXPECT_EQ(c.nservers > 0, !direct) << "who can be read in place needs no server";
-        EXPECT_LE(swl_combine_block_of(&c).bytes, p.combine[direct].shared_bytes);
+        EXPECT_LE(swl_combine_block_of(&c).bytes, p.ht.combine[direct].shared_bytes);
         if (c.nservers) {
             EXPECT_GE(c.nstages, 2u);
             EXPECT_EQ(c.nstages % 2, 0u) << "two banks";
             EXPECT_EQ(c.stage_bytes % 16, 0u);
         }
     }
-    EXPECT_GE(p.rings_per_block * s.nchannels, (s.nnodes - 1) * s.nrings);
-    EXPECT_GE(p.rings_per_block * s.nchannels, s.max_served * s.nrings);
+    EXPECT_GE(p.ht.rings_per_block * s.nchannels, (s.nnodes - 1) * s.nrings);
+    EXPECT_GE(p.ht.rings_per_block * s.nchannels, s.max_served * s.nrings);
     EXPECT_EQ(s.nwriters % s.nchannels, 0u);
     EXPECT_EQ(s.ngatherers % s.nchannels, 0u);
     EXPECT_EQ(p.at.bytes, swl_window_of(&s).bytes);
@@ -144,9 +144,9 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
     EXPECT_EQ(j.shape().ngatherers, 8u * 19);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);
-    EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
-    EXPECT_EQ(j.plans[0].dispatch.threads, 384u);
-    EXPECT_EQ(j.plans[0].combine[0].threads, 384u);
+    EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 16u);
+    EXPECT_EQ(j.plans[0].ht.dispatch.threads, 384u);
+    EXPECT_EQ(j.plans[0].ht.combine[0].threads, 384u);
     expect_sound(j.plans[0]);
 }
 
@@ -177,11 +177,11 @@ TEST(Plan, OneNodeHasWritersAndReceiversOnly)
     EXPECT_EQ(j.shape().nrings, 1u);
     EXPECT_EQ(j.shape().nserved, 0u);
     EXPECT_EQ(j.shape().nwriters, 8u * 16);
-    EXPECT_EQ(j.plans[0].dispatch_block[0].ncopiers, 12u);
-    EXPECT_EQ(j.plans[0].dispatch_block[1].ncopiers, 6u);
-    EXPECT_EQ(j.plans[0].dispatch_block[1].nstages, 4u);
+    EXPECT_EQ(j.plans[0].ht.dispatch_block[0].ncopiers, 12u);
+    EXPECT_EQ(j.plans[0].ht.dispatch_block[1].ncopiers, 6u);
+    EXPECT_EQ(j.plans[0].ht.dispatch_block[1].nstages, 4u);
     EXPECT_EQ(j.shape().ngatherers, 8u * 32);
-    EXPECT_EQ(j.plans[0].dispatch.roles.count[SWL_D_FORWARD][1], 0);
+    EXPECT_EQ(j.plans[0].ht.dispatch.roles.count[SWL_D_FORWARD][1], 0);
     expect_sound(j.plans[0]);
 }
 
@@ -210,14 +210,14 @@ TEST(Plan, OneSmHoldsBothHalves)
 
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.shape().nchannels, 1u);
-    EXPECT_EQ(j.plans[0].dispatch.roles.halves, 1);
-    EXPECT_EQ(j.plans[0].dispatch.blocks, 1u);
-    EXPECT_EQ(j.plans[0].dispatch.threads, 32u * 16);
-    EXPECT_EQ(j.plans[0].combine[0].threads, 32u * 16);
+    EXPECT_EQ(j.plans[0].ht.dispatch.roles.halves, 1);
+    EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 1u);
+    EXPECT_EQ(j.plans[0].ht.dispatch.threads, 32u * 16);
+    EXPECT_EQ(j.plans[0].ht.combine[0].threads, 32u * 16);
     EXPECT_EQ(j.plans[0].nsms, 1u);
     for (int half = 0; half < 2; half++) { // every role that the other half relies on is there
-        EXPECT_GE(warps(j.plans[0].dispatch.roles, half), 5u);
-        EXPECT_GE(warps(j.plans[0].combine[0].roles, half), 5u);
+        EXPECT_GE(warps(j.plans[0].ht.dispatch.roles, half), 5u);
+        EXPECT_GE(warps(j.plans[0].ht.combine[0].roles, half), 5u);
     }
     expect_sound(j.plans[0]);
 }
@@ -228,8 +228,8 @@ TEST(Plan, OneSmOfOneRankLeavesTwoToTheOthers)
 
     j.facts[1].sm_cap = 1;
     ASSERT_EQ(j.make(), ncclSuccess);
-    EXPECT_EQ(j.plans[0].dispatch.roles.halves, 2);
-    EXPECT_EQ(j.plans[1].dispatch.roles.halves, 1);
+    EXPECT_EQ(j.plans[0].ht.dispatch.roles.halves, 2);
+    EXPECT_EQ(j.plans[1].ht.dispatch.roles.halves, 1);
     EXPECT_EQ(j.shape(0).nwriters, j.shape(1).nwriters);
     EXPECT_EQ(j.shape(0).ngatherers, j.shape(1).ngatherers);
     expect_sound(j.plans[0]);
@@ -241,8 +241,8 @@ void expect_roles(const swl_plan &p)
 {
     for (uint32_t role = 0; role < SWL_ROLES; role++) {
         const bool nodes = p.shape.nnodes > 1;
-        const uint8_t(&d)[2] = p.dispatch.roles.count[role],
-              (&c)[2] = p.combine[0].roles.count[role];
+        const uint8_t(&d)[2] = p.ht.dispatch.roles.count[role],
+              (&c)[2] = p.ht.combine[0].roles.count[role];
 
         EXPECT_EQ(d[0] + d[1] > 0, nodes || role == SWL_D_WRITE || role == SWL_D_RECEIVE) << role;
         EXPECT_EQ(c[0] + c[1] > 0, nodes || role == SWL_C_SUM || role == SWL_C_SERVE) << role;
@@ -290,12 +290,12 @@ TEST(Plan, RanksOfADeviceShareItsSms)
     for (swl_rank_facts &f : j.facts)
         f.uuid[0] = 0;
     ASSERT_EQ(j.make(), ncclSuccess);
-    EXPECT_EQ(j.plans[0].dispatch.blocks, 6u); // 24 SMs, 4 ranks
+    EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 6u); // 24 SMs, 4 ranks
     expect_sound(j.plans[0]);
     for (swl_rank_facts &f : j.facts)
         f.process = (uint64_t)(&f - j.facts.data()); // time slices instead
     ASSERT_EQ(j.make(), ncclSuccess);
-    EXPECT_EQ(j.plans[0].dispatch.blocks, 16u);
+    EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 16u);
 }
 
 TEST(Plan, TooManyRanksOnADeviceAreRefusedWithTheNumbers)
