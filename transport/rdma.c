@@ -239,7 +239,7 @@ static ncclResult_t join(const struct swl_rdma *r, ncclResult_t mine, uint32_t p
     if (mine != ncclSuccess || theirs == ncclSuccess || peer == r->rank)
         return mine;
     return swl_fail(theirs, "rank %u rdma: rank %u failed while %s (%s)", r->rank, peer, doing,
-                    ncclGetErrorString(theirs));
+                    swl_result_text(theirs));
 }
 
 /* The window of this rank as peers of the NIC reach it. */

@@ -71,6 +71,20 @@ ncclResult_t swl_peer_result(uint64_t code)
     return code <= ncclInvalidUsage ? (ncclResult_t)code : ncclInternalError;
 }
 
+const char *swl_result_text(ncclResult_t rc)
+{
+    static const char *const text[] = {
+        [ncclSuccess] = "no error",
+        [ncclUnhandledCudaError] = "CUDA error",
+        [ncclSystemError] = "system error",
+        [ncclInternalError] = "internal error",
+        [ncclInvalidArgument] = "invalid argument",
+        [ncclInvalidUsage] = "invalid usage",
+    };
+
+    return text[swl_peer_result((uint64_t)rc)];
+}
+
 ncclResult_t swl_nccl_code(ncclResult_t rc)
 {
     return swl_peer_result((uint64_t)rc);

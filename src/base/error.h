@@ -40,6 +40,8 @@ static inline ncclResult_t swl_first_failure(ncclResult_t first, ncclResult_t ne
 
 /* A result code that another rank has sent; InternalError for a number that is none. */
 ncclResult_t swl_peer_result(uint64_t code);
+/* What a sentence says of a rank that failed with this code. Static; NCCL is not needed for it. */
+const char *swl_result_text(ncclResult_t rc);
 
 /* A failure of NCCL as our callers know it: codes above InvalidUsage (remote error, in progress,
  * time-out, whatever is to come) are InternalError. */

@@ -174,7 +174,7 @@ void swl_peers_fail(struct swl_peers *p, ncclResult_t code, const char *doing)
     if (!p->connected || p->ngone > 0) /* then somebody else has failed */
         return;
     snprintf((char *)message.bytes, sizeof(p->gone_why), "failed while %s (%s)", doing,
-             ncclGetErrorString(code));
+             swl_result_text(code));
     tell_all(p, UINT32_MAX, &message);
 }
 

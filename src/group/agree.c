@@ -185,7 +185,7 @@ static ncclResult_t compare_codes(const struct ncclEpGroup *g, const struct hell
             continue;
         swl_call_quiet(!swl_bootstrap_speaks(&g->boot, r));
         return swl_fail(theirs, "rank %" PRIu32 " refused the group (%s); its log has the reason",
-                        r, ncclGetErrorString(theirs));
+                        r, swl_result_text(theirs));
     }
     return ncclSuccess;
 }

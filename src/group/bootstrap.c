@@ -318,7 +318,7 @@ ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, 
         return ncclSuccess;
     swl_call_quiet(!swl_bootstrap_speaks(boot, first - 1));
     rc = swl_fail(swl_peer_result(seen), "rank %" PRIu32 " failed while %s (%s)", first - 1, doing,
-                  ncclGetErrorString(swl_peer_result(seen)));
+                  swl_result_text(swl_peer_result(seen)));
     swl_call_quiet(false);
     return rc;
 }

@@ -61,7 +61,7 @@ static ncclResult_t compare(const struct part *parts, uint32_t nranks, ncclResul
 
         if (theirs != ncclSuccess)
             return swl_fail(theirs, "rank %" PRIu32 " failed (%s); its log has the reason", r,
-                            ncclGetErrorString(theirs));
+                            swl_result_text(theirs));
     }
     for (uint32_t r = 1; r < nranks; r++) {
         if (parts[r].bytes != parts[0].bytes || parts[r].offset != parts[0].offset)

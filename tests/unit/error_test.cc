@@ -111,6 +111,8 @@ TEST_F(Error, NumbersThatAreNoResultOfAPeerAreInternalErrors)
     EXPECT_EQ(swl_peer_result(ncclInvalidUsage), ncclInvalidUsage);
     EXPECT_EQ(swl_peer_result(58368), ncclInternalError);
     EXPECT_EQ(swl_peer_result(UINT64_C(1) << 32), ncclInternalError);
+    EXPECT_STREQ(swl_result_text(ncclSystemError), "system error");
+    EXPECT_STREQ(swl_result_text((ncclResult_t)58368), "internal error");
 }
 
 TEST_F(Error, CodesOfNcclThatCallersDoNotKnowAreInternal)
