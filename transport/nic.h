@@ -2,7 +2,7 @@
  *
  * Layer: transport. A NIC belongs to one rank and is used by one host thread at a time. Every
  * operation that fails has said why (swl_fail). Handles: memory regions by their keys, queue pairs
- * by a number from create_qp (0 … max_qps - 1, in order of creation = link index). */
+ * by a number from create_qp (0 … max_qps - 1, in order of creation = connection index). */
 #ifndef SWL_NIC_H
 #define SWL_NIC_H
 

@@ -1,7 +1,7 @@
 /* rdma.c: builds the network of a rank from the operations of one NIC driver.
  *
  * Layer: transport, below src/. Creation is collective and goes in four exchanges: what everybody
- * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants (links
+ * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants (connections
  * with these addresses), whether everybody is connected. A rank that fails goes on exchanging, with its
  * failure in the record, so that all ranks end together. Owner of the NIC and of its registrations. */
 #include "transport/rdma.h"
@@ -26,23 +26,23 @@
 /* One NIC with what is registered on it. */
 struct rdma_nic {
     uint32_t driver, nth; /* the rank's nth NIC of this driver */
-    uint32_t nqps;        /* links that use it; 0: it is not opened */
+    uint32_t nqps;        /* connections that use it; 0: it is not opened */
     struct swl_nic *nic;
-    struct swl_nic_region signal, payload, alarm;
-    bool has_signal, has_payload, has_alarm;
+    struct swl_nic_region signal, payload, error_word;
+    bool has_signal, has_payload, has_error_word;
 };
 
-/* The queue pair of a link, and the memory at the link's other end. */
+/* The queue pair of a connection, and the memory at the connection's other end. */
 struct rdma_end {
     uint32_t nic, qp;
     struct swl_rdma_remote far;
 };
 
 struct swl_rdma {
-    uint32_t rank, nranks, nlinks, nnics;
+    uint32_t rank, nranks, nconnections, nnics;
     struct rdma_nic nics[RDMA_NICS_MAX];
-    struct swl_rdma_link *links; /* [nlinks] */
-    struct rdma_end *ends;       /* [nlinks] */
+    struct swl_rdma_connection *connections; /* [nconnections] */
+    struct rdma_end *ends;                   /* [nconnections] */
     struct swl_rdma_view view;
     uint64_t timeout_ns;
     char name[96];
@@ -51,20 +51,20 @@ struct swl_rdma {
 /* First exchange. */
 struct rdma_hello {
     uint32_t failed; /* ncclResult_t of this rank so far */
-    uint32_t nlinks;
+    uint32_t nconnections;
 };
 
-/* Third exchange, one for each link. */
+/* Third exchange, one for each connection. */
 struct rdma_offer {
     uint32_t peer, pad;
     uint64_t key;
-    struct swl_rdma_remote memory; /* of the offering rank, by the keys of the link's NIC */
+    struct swl_rdma_remote memory; /* of the offering rank, by the keys of the connection's NIC */
     struct swl_nic_address address;
 };
 
-uint64_t swl_rdma_table_bytes(uint32_t nlinks)
+uint64_t swl_rdma_table_bytes(uint32_t nconnections)
 {
-    return nlinks * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
+    return nconnections * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
 uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart)
@@ -80,24 +80,25 @@ uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart)
 
 static ncclResult_t check(const struct swl_rdma_config *c)
 {
-    if (c->nlinks == 0)
+    if (c->nconnections == 0)
         return ncclSuccess;
     if (c->nics > SWL_RDMA_NICS_MAX)
         return swl_fail(ncclInvalidArgument, "rank %u rdma: %u NICs, at most %u", c->rank, c->nics,
                         SWL_RDMA_NICS_MAX);
     if (c->tables == NULL)
         return swl_fail(ncclInvalidArgument,
-                        "rank %u rdma: no device memory for the tables of %u links", c->rank,
-                        c->nlinks);
+                        "rank %u rdma: no device memory for the tables of %u connections", c->rank,
+                        c->nconnections);
     if (c->window == NULL || c->window_bytes == 0 || c->signal_bytes > c->window_bytes)
         return swl_fail(ncclInvalidArgument,
                         "rank %u rdma: a window at %p of %llu bytes with %llu bytes of signals",
                         c->rank, c->window, (unsigned long long)c->window_bytes,
                         (unsigned long long)c->signal_bytes);
-    for (uint32_t i = 0; i < c->nlinks; i++)
-        if (c->links[i].peer >= c->nranks)
-            return swl_fail(ncclInvalidArgument, "rank %u rdma: link %u goes to rank %u of %u",
-                            c->rank, i, c->links[i].peer, c->nranks);
+    for (uint32_t i = 0; i < c->nconnections; i++)
+        if (c->connections[i].peer >= c->nranks)
+            return swl_fail(ncclInvalidArgument,
+                            "rank %u rdma: connection %u goes to rank %u of %u", c->rank, i,
+                            c->connections[i].peer, c->nranks);
     return ncclSuccess;
 }
 
@@ -115,14 +116,14 @@ static uint32_t nics_of(struct swl_rdma *r, uint32_t driver, uint32_t each)
     return n;
 }
 
-/* Which NIC carries which link. Those of one driver are taken in turn, by the links' keys: at both ends
+/* Which NIC carries which connection. Those of one driver are taken in turn, by the connections' keys: at both ends
  * alike if both have as many. */
 static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
     const uint32_t nics = c->nics ? c->nics : 1;
 
-    for (uint32_t i = 0; i < r->nlinks; i++) {
-        const uint32_t bit = r->links[i].driver ? r->links[i].driver : c->driver;
+    for (uint32_t i = 0; i < r->nconnections; i++) {
+        const uint32_t bit = r->connections[i].driver ? r->connections[i].driver : c->driver;
         const struct swl_nic_driver *driver = swl_driver_of(bit);
         uint32_t each;
 
@@ -130,7 +131,8 @@ static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
             return swl_fail(ncclInvalidArgument, "rank %u rdma: no NIC driver 0x%x", c->rank, bit);
         /* blocks of kernels run one NIC */
         each = driver->blocks && c->gpu_blocks ? 1 : nics;
-        r->ends[i].nic = nics_of(r, bit, each) + (uint32_t)(r->links[i].key & UINT32_MAX) % each;
+        r->ends[i].nic =
+            nics_of(r, bit, each) + (uint32_t)(r->connections[i].key & UINT32_MAX) % each;
         r->nics[r->ends[i].nic].nqps++;
     }
     return ncclSuccess;
@@ -175,10 +177,10 @@ static ncclResult_t register_memory(struct rdma_nic *n, const struct swl_rdma_co
                             all | SWL_NIC_RELAXED, &n->payload));
         n->has_payload = true;
     }
-    if (c->alarm != NULL) {
-        SWL_TRY(ops->reg_mr(n->nic, c->alarm, sizeof(*c->alarm),
-                            SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE, &n->alarm));
-        n->has_alarm = true;
+    if (c->error_word != NULL) {
+        SWL_TRY(ops->reg_mr(n->nic, c->error_word, sizeof(*c->error_word),
+                            SWL_NIC_LOCAL_WRITE | SWL_NIC_REMOTE_WRITE, &n->error_word));
+        n->has_error_word = true;
     }
     return ncclSuccess;
 }
@@ -215,14 +217,14 @@ static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config
 static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
     SWL_TRY(check(c));
-    if (c->nlinks == 0)
+    if (c->nconnections == 0)
         return ncclSuccess;
     SWL_TRY(assign(r, c));
     r->name[0] = '\0';
     for (uint32_t n = 0; n < r->nnics; n++)
         if (r->nics[n].nqps > 0)
             SWL_TRY(prepare_nic(r, c, &r->nics[n]));
-    for (uint32_t i = 0; i < c->nlinks; i++) {
+    for (uint32_t i = 0; i < c->nconnections; i++) {
         struct swl_nic *nic = r->nics[r->ends[i].nic].nic;
 
         SWL_TRY(nic->ops->create_qp(nic, &r->ends[i].qp));
@@ -250,8 +252,8 @@ static struct swl_rdma_remote memory_of(const struct rdma_nic *n, const struct s
         .base = n->has_signal ? n->signal.address : n->payload.address - c->signal_bytes,
         .signal_rkey = n->signal.rkey,
         .payload_rkey = n->payload.rkey,
-        .alarm = n->has_alarm ? n->alarm.address : 0,
-        .alarm_rkey = n->alarm.rkey,
+        .error_word = n->has_error_word ? n->error_word.address : 0,
+        .error_word_rkey = n->error_word.rkey,
     };
 
     return memory;
@@ -262,11 +264,11 @@ static ncclResult_t make_offers(struct swl_rdma *r, const struct swl_rdma_config
 {
     ncclResult_t rc = ncclSuccess;
 
-    for (uint32_t i = 0; i < r->nlinks; i++) {
+    for (uint32_t i = 0; i < r->nconnections; i++) {
         const struct rdma_nic *n = &r->nics[r->ends[i].nic];
 
-        offers[i].peer = r->links[i].peer;
-        offers[i].key = r->links[i].key;
+        offers[i].peer = r->connections[i].peer;
+        offers[i].key = r->connections[i].key;
         offers[i].memory = memory_of(n, c);
         if (rc == ncclSuccess)
             rc = n->nic->ops->address(n->nic, r->ends[i].qp, &offers[i].address);
@@ -274,22 +276,22 @@ static ncclResult_t make_offers(struct swl_rdma *r, const struct swl_rdma_config
     return rc;
 }
 
-static ncclResult_t connect_link(struct swl_rdma *r, uint32_t i, const struct rdma_offer *theirs,
-                                 uint32_t ntheirs)
+static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
+                                       const struct rdma_offer *theirs, uint32_t ntheirs)
 {
-    const struct swl_rdma_link *link = &r->links[i];
+    const struct swl_rdma_connection *connection = &r->connections[i];
     struct rdma_end *end = &r->ends[i];
     struct swl_nic *nic = r->nics[end->nic].nic;
 
     for (uint32_t k = 0; k < ntheirs; k++) {
-        if (theirs[k].peer != r->rank || theirs[k].key != link->key)
+        if (theirs[k].peer != r->rank || theirs[k].key != connection->key)
             continue;
         end->far = theirs[k].memory;
         return nic->ops->connect(nic, end->qp, &theirs[k].address);
     }
     return swl_fail(ncclInvalidUsage,
-                    "rank %u rdma: rank %u has no link with key 0x%llx for link %u", r->rank,
-                    link->peer, (unsigned long long)link->key, i);
+                    "rank %u rdma: rank %u has no connection with key 0x%llx for connection %u",
+                    r->rank, connection->peer, (unsigned long long)connection->key, i);
 }
 
 /* All ranks are as far; `mine`: how this one is. Without memory for the answers it still takes part. */
@@ -310,7 +312,7 @@ static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, n
     return mine;
 }
 
-/* Second exchange, and third: offers of all ranks, as many each as the rank with most links has. */
+/* Second exchange, and third: offers of all ranks, as many each as the rank with most connections has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
                                 const struct rdma_hello *hellos, uint32_t most)
 {
@@ -327,9 +329,9 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     rc = agree(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
-    for (uint32_t i = 0; rc == ncclSuccess && all && i < r->nlinks; i++)
-        rc = connect_link(r, i, all + (size_t)r->links[i].peer * most,
-                          hellos[r->links[i].peer].nlinks);
+    for (uint32_t i = 0; rc == ncclSuccess && all && i < r->nconnections; i++)
+        rc = connect_queue_pair(r, i, all + (size_t)r->connections[i].peer * most,
+                                hellos[r->connections[i].peer].nconnections);
     free(all);
     return rc;
 }
@@ -350,15 +352,15 @@ static ncclResult_t copy_tables(struct swl_rdma *r, void *device, const void *ho
 /* Device tables: views of the queue pairs, then windows of their peers. */
 static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    uint8_t *tables = calloc(1, swl_rdma_table_bytes(r->nlinks));
+    uint8_t *tables = calloc(1, swl_rdma_table_bytes(r->nconnections));
     struct swl_qp *qps = (struct swl_qp *)tables;
     struct swl_rdma_remote *remotes;
     ncclResult_t rc = ncclSuccess;
 
     if (tables == NULL)
-        return swl_no_memory("%u links", r->nlinks);
-    remotes = (struct swl_rdma_remote *)(qps + r->nlinks);
-    for (uint32_t i = 0; rc == ncclSuccess && i < r->nlinks; i++) {
+        return swl_no_memory("%u connections", r->nconnections);
+    remotes = (struct swl_rdma_remote *)(qps + r->nconnections);
+    for (uint32_t i = 0; rc == ncclSuccess && i < r->nconnections; i++) {
         const struct rdma_end *end = &r->ends[i];
         const struct rdma_nic *n = &r->nics[end->nic];
 
@@ -368,19 +370,19 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
     }
     if (rc == ncclSuccess) {
         r->view.qps = c->tables;
-        r->view.remotes = (const struct swl_rdma_remote *)(r->view.qps + r->nlinks);
-        r->view.nlinks = r->nlinks;
-        rc = copy_tables(r, r->view.qps, tables, swl_rdma_table_bytes(r->nlinks));
+        r->view.remotes = (const struct swl_rdma_remote *)(r->view.qps + r->nconnections);
+        r->view.nconnections = r->nconnections;
+        rc = copy_tables(r, r->view.qps, tables, swl_rdma_table_bytes(r->nconnections));
     }
     free(tables);
     return rc;
 }
 
-/* First exchange; *most_p is the largest number of links, 0 = nobody needs a network. */
+/* First exchange; *most_p is the largest number of connections, 0 = nobody needs a network. */
 static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_config *c,
                                     ncclResult_t rc, struct rdma_hello *hellos, uint32_t *most_p)
 {
-    const struct rdma_hello mine = {(uint32_t)rc, r->nlinks};
+    const struct rdma_hello mine = {(uint32_t)rc, r->nconnections};
     ncclResult_t exchanged;
 
     exchanged = c->allgather(c->context, &mine, hellos, sizeof(mine));
@@ -389,8 +391,8 @@ static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_co
         return rc != ncclSuccess ? rc : exchanged;
     for (uint32_t i = 0; i < r->nranks; i++) {
         rc = join(r, rc, i, hellos[i].failed, "preparing its network");
-        if (hellos[i].nlinks > *most_p)
-            *most_p = hellos[i].nlinks;
+        if (hellos[i].nconnections > *most_p)
+            *most_p = hellos[i].nconnections;
     }
     return rc;
 }
@@ -415,7 +417,7 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
     rc = exchange_hellos(r, c, prepare(r, c), hellos, &most);
     if (rc == ncclSuccess && most > 0) {
         rc = connect_all(r, c, hellos, most);
-        if (rc == ncclSuccess && r->nlinks > 0)
+        if (rc == ncclSuccess && r->nconnections > 0)
             rc = build_tables(r, c);
         /* nobody posts before everybody is connected */
         rc = agree(r, c, rc, "connecting its queue pairs");
@@ -430,25 +432,26 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
 
     *rdma_p = NULL;
     if (r != NULL) {
-        r->links = calloc(config->nlinks + 1u, sizeof(*r->links));
-        r->ends = calloc(config->nlinks + 1u, sizeof(*r->ends));
+        r->connections = calloc(config->nconnections + 1u, sizeof(*r->connections));
+        r->ends = calloc(config->nconnections + 1u, sizeof(*r->ends));
     }
-    if (r == NULL || r->links == NULL || r->ends == NULL) {
+    if (r == NULL || r->connections == NULL || r->ends == NULL) {
         if (r)
-            free(r->links);
+            free(r->connections);
         free(r);
-        return stay_out(config, swl_no_memory("%u links", config->nlinks));
+        return stay_out(config, swl_no_memory("%u connections", config->nconnections));
     }
     r->rank = config->rank;
     r->nranks = config->nranks;
-    r->nlinks = config->nlinks;
+    r->nconnections = config->nconnections;
     r->timeout_ns = config->timeout_ns;
-    if (config->nlinks > 0)
-        memcpy(r->links, config->links, config->nlinks * sizeof(*r->links));
+    if (config->nconnections > 0)
+        memcpy(r->connections, config->connections, config->nconnections * sizeof(*r->connections));
     strcpy(r->name, "none");
     *rdma_p = r;
     SWL_TRY(establish(r, config));
-    swl_log(SWL_LEVEL_DEBUG, "rank %u rdma: %u links, nic %s", r->rank, r->nlinks, r->name);
+    swl_log(SWL_LEVEL_DEBUG, "rank %u rdma: %u connections, nic %s", r->rank, r->nconnections,
+            r->name);
     return ncclSuccess;
 }
 
@@ -460,7 +463,7 @@ static ncclResult_t drop(struct rdma_nic *n, bool has, const struct swl_nic_regi
 /* The NIC and what is registered on it; the first failure. */
 static ncclResult_t close_nic(struct rdma_nic *n)
 {
-    ncclResult_t rc = drop(n, n->has_alarm, &n->alarm), next;
+    ncclResult_t rc = drop(n, n->has_error_word, &n->error_word), next;
 
     next = drop(n, n->has_payload, &n->payload);
     rc = rc != ncclSuccess ? rc : next;
@@ -482,7 +485,7 @@ ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma)
         rc = rc != ncclSuccess ? rc : next;
     }
     free(rdma->ends);
-    free(rdma->links);
+    free(rdma->connections);
     free(rdma);
     return rc;
 }
@@ -492,36 +495,37 @@ const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma)
     return &rdma->view;
 }
 
-static struct swl_nic *link_nic(const struct swl_rdma *rdma, uint32_t link)
+static struct swl_nic *nic_of(const struct swl_rdma *rdma, uint32_t connection)
 {
-    return rdma->nics[rdma->ends[link].nic].nic;
+    return rdma->nics[rdma->ends[connection].nic].nic;
 }
 
-ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t link,
+ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t connection,
                             struct swl_nic_qp_status *status_p)
 {
-    struct swl_nic *nic = link_nic(rdma, link);
+    struct swl_nic *nic = nic_of(rdma, connection);
 
-    return nic->ops->query(nic, rdma->ends[link].qp, status_p);
+    return nic->ops->query(nic, rdma->ends[connection].qp, status_p);
 }
 
-ncclResult_t swl_rdma_reset(struct swl_rdma *rdma, uint32_t link, struct swl_nic_address *mine_p)
+ncclResult_t swl_rdma_reset(struct swl_rdma *rdma, uint32_t connection,
+                            struct swl_nic_address *mine_p)
 {
-    struct swl_nic *nic = link_nic(rdma, link);
+    struct swl_nic *nic = nic_of(rdma, connection);
 
-    SWL_TRY(nic->ops->reset(nic, rdma->ends[link].qp));
-    return nic->ops->address(nic, rdma->ends[link].qp, mine_p);
+    SWL_TRY(nic->ops->reset(nic, rdma->ends[connection].qp));
+    return nic->ops->address(nic, rdma->ends[connection].qp, mine_p);
 }
 
-ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t link,
+ncclResult_t swl_rdma_reconnect(struct swl_rdma *rdma, uint32_t connection,
                                 const struct swl_nic_address *theirs)
 {
-    struct swl_nic *nic = link_nic(rdma, link);
+    struct swl_nic *nic = nic_of(rdma, connection);
     struct swl_qp view;
 
-    SWL_TRY(nic->ops->connect(nic, rdma->ends[link].qp, theirs));
-    SWL_TRY(nic->ops->view(nic, rdma->ends[link].qp, &view));
-    return copy_tables(rdma, rdma->view.qps + link, &view, sizeof(view));
+    SWL_TRY(nic->ops->connect(nic, rdma->ends[connection].qp, theirs));
+    SWL_TRY(nic->ops->view(nic, rdma->ends[connection].qp, &view));
+    return copy_tables(rdma, rdma->view.qps + connection, &view, sizeof(view));
 }
 
 uint64_t swl_rdma_device_bytes(const struct swl_rdma *rdma)

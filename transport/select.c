@@ -205,8 +205,8 @@ static uint32_t own_ways(const struct swl_select_fact *a, const struct swl_selec
     return common_to(a, b) & ~(uint32_t)SWL_TRANSPORT_SOFT;
 }
 
-uint32_t swl_select_link(const struct swl_select_fact *a, const struct swl_select_fact *b,
-                         uint32_t group)
+uint32_t swl_select_driver_between(const struct swl_select_fact *a, const struct swl_select_fact *b,
+                                   uint32_t group)
 {
     return group == SWL_TRANSPORT_SOFT ? group : best_of(own_ways(a, b));
 }

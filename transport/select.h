@@ -64,8 +64,8 @@ uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, 
 ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network);
 
 /* Driver of the links between two ranks of a group for which swl_select_group said `group`. */
-uint32_t swl_select_link(const struct swl_select_fact *a, const struct swl_select_fact *b,
-                         uint32_t group);
+uint32_t swl_select_driver_between(const struct swl_select_fact *a, const struct swl_select_fact *b,
+                                   uint32_t group);
 
 #ifdef __cplusplus
 }

@@ -71,7 +71,7 @@ struct swl_device_group {
     uint64_t *host_dropped;             /* pinned */
     const uint64_t *host_stop;          /* pinned: not 0 = give up */
     uint64_t *host_settled;             /* pinned: swl_settled_word */
-    uint64_t *alarm;                    /* pinned, read by the hosts of all ranks of this node */
+    uint64_t *error_word;               /* pinned, read by the hosts of all ranks of this node */
     uint64_t timeout_ns;
     uint64_t per_expert; /* 2^40 / experts of a rank, rounded up */
     uint32_t trap;       /* overflow sets bit 1 */

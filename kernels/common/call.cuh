@@ -164,7 +164,7 @@ SWL_DEV uint64_t poison_to_tell(const struct swl_watch *w)
                                           : swl_poison_word(w->gen, swl_poison_missing(seen));
 }
 
-/* Poison and alarm of one link's peer. A queue that is full or in error is skipped: that peer times
+/* Poison and error word of one link's peer. A queue that is full or in error is skipped: that peer times
  * out itself. */
 SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t word,
                        const struct swl_watch *w)
@@ -176,23 +176,23 @@ SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t wo
     if (!qp_poll(qp, w, at))
         return;
     if (qp_write_inline(qp, w, at, &word, 8, {r->base + g->at.poison, r->signal_rkey}) &&
-        r->alarm != 0)
-        (void)qp_write_inline(qp, w, at, &word, 8, {r->alarm, r->alarm_rkey});
+        r->error_word != 0)
+        (void)qp_write_inline(qp, w, at, &word, 8, {r->error_word, r->error_word_rkey});
     qp_ring(qp);
 }
 
 /* A rank that gave up tells the hosts of its node, and kernels and hosts of the other nodes. All other
  * warps of the kernel have ended, so the queue pairs are this warp's alone. It stays until the writes
- * have landed, or for a short while: who knows that all ranks have ended may count on their alarms. */
+ * have landed, or for a short while: who knows that all ranks have ended may count on their error words. */
 SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_watch *w)
 {
     const uint64_t word = poison_to_tell(w), since = clock_ns();
 
     if (lane_id() == 0)
-        publish_to_host(g->alarm, word); /* pairs with the acquire in src/failure/alarm.c */
-    for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32)
+        publish_to_host(g->error_word, word); /* pairs with error_page.c */
+    for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32)
         tell_link(g, x, word, w);
-    for (uint32_t x = lane_id(); x < g->net.nlinks; x += 32) {
+    for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32) {
         struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
         const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
 
@@ -271,7 +271,7 @@ SWL_DEV bool call_end(const struct swl_device_group *g)
             s->epoch = c->call + 1;
         else
             s->call = c->call + 1;
-        if (cleared != clears) /* from now on the host counts alarms of this generation */
+        if (cleared != clears) /* from now on the host counts error words of this generation */
             publish_to_host(g->host_settled, swl_settled_word(clears, c->gen));
         s->cleared = clears;
         s->ticket = s->barrier = 0;

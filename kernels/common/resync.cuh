@@ -26,7 +26,7 @@ SWL_DEV struct wait_at resync_at(uint32_t peer)
 }
 
 /* The newest generation that anybody gave up, as far as this rank knows, but at least `least`: kernels
- * are told by poison, the host by alarms, and each may know more than the other. */
+ * are told by poison, the host by error words, and each may know more than the other. */
 SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_watch *w,
                                  uint64_t least)
 {

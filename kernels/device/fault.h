@@ -61,7 +61,7 @@ static_assert(sizeof(struct swl_fault_record) == 72, "host and device read the s
 /* Asynchronous error bits (ncclEpGetAsyncError); the others are of kernels/common/faults.h. */
 #define SWL_ASYNC_TIMEOUT 1u
 
-/* Given-up generation and rank that is missing there: of the poison and the alarm words. */
+/* Given-up generation and rank that is missing there: of the poison and the error word. */
 SWL_HD uint64_t swl_poison_word(uint64_t gen, uint32_t missing)
 {
     return gen << 16 | (missing == SWL_NO_PEER ? 0 : missing + 1);

@@ -1,7 +1,7 @@
 /* async.c: errors that show up after a call has returned: their bits, sentences and consequences.
  *
  * Layer: src/failure, implements internal.h. Reads the pinned words of struct swl_pinned, which
- * kernels write (ErrorClear alone writes them here), the alarms of the node, and what other hosts
+ * kernels write (ErrorClear alone writes them here), the error words of the node, and what other hosts
  * have said. Touches no device. */
 #include "src/group/group.h"
 
@@ -25,9 +25,9 @@ static uint64_t settled_of(const struct ncclEpGroup *group)
     return __atomic_load_n(&group->pinned->settled, __ATOMIC_ACQUIRE);
 }
 
-static bool alarm_rings(struct ncclEpGroup *group)
+static bool error_page_is_set(struct ncclEpGroup *group)
 {
-    return swl_alarm_rings(&group->alarm, group->pinned->clears, settled_of(group));
+    return swl_error_page_is_set(&group->error_page, group->pinned->clears, settled_of(group));
 }
 
 static bool has_record(const struct ncclEpGroup *group)
@@ -48,36 +48,36 @@ static void tell_own(struct ncclEpGroup *group, uint64_t word)
         notice.expected = record->expected;
         notice.seen = record->seen;
     }
-    swl_peers_tell(&group->peers, &notice);
+    swl_host_news_broadcast(&group->hosts, &notice);
 }
 
 /* News of other hosts, and for them. */
 static void talk(struct ncclEpGroup *group)
 {
-    const uint64_t own = swl_alarm_own(&group->alarm);
+    const uint64_t own = swl_error_page_own(&group->error_page);
 
     group->looked_ns = swl_gpu_now_ns();
-    swl_peers_look(&group->peers);
-    swl_alarm_hear(&group->alarm, group->peers.heard);
+    swl_host_news_poll(&group->hosts);
+    swl_error_page_note(&group->error_page, group->hosts.heard);
     if (own)
         tell_own(group, own);
 }
 
-/* Of the own kernels; bit 0 also when alarms and other hosts tell of a call that another rank gave up, when
+/* Of the own kernels; bit 0 also when error words and other hosts tell of a call that another rank gave up, when
  * a rank has gone, and when queue pairs could not be connected anew. */
 static uint32_t bits_of(struct ncclEpGroup *group)
 {
     /* pairs with the release of the last block of a kernel */
     const uint32_t own = __atomic_load_n(&group->pinned->bits, __ATOMIC_ACQUIRE);
-    const bool told =
-        alarm_rings(group) || group->links.unmended || group->peers.ngone > group->gone_cleared;
+    const bool told = error_page_is_set(group) || group->connections.unrepaired ||
+                      group->hosts.ngone > group->gone_cleared;
 
     return told ? own | SWL_ASYNC_TIMEOUT : own;
 }
 
 static void gone_text(const struct ncclEpGroup *group, char *text, size_t text_bytes)
 {
-    const struct swl_peers *p = &group->peers;
+    const struct swl_host_news *p = &group->hosts;
     char more[48] = "";
 
     if (p->ngone > 1)
@@ -88,15 +88,15 @@ static void gone_text(const struct ncclEpGroup *group, char *text, size_t text_b
 /* What other hosts have said that the own sentence may lack: a queue pair in error, a rank that is gone. */
 static void news_text(const struct ncclEpGroup *group, char *text, size_t text_bytes)
 {
-    const struct swl_peers *p = &group->peers;
-    const struct swl_notice *n = &p->news;
+    const struct swl_host_news *p = &group->hosts;
+    const struct swl_notice *n = &p->newest;
     const bool own = n->from == p->rank && has_record(group) &&
                      group->pinned->record.kind == SWL_FAULT_COMPLETION;
     char peer[32], what[200], gone[224];
     int at = 0;
 
     text[0] = '\0';
-    if (swl_peers_queue_pair(p, swl_poison_gen(group->alarm.heard)) && !own) {
+    if (swl_host_news_queue_pair(p, swl_poison_gen(group->error_page.heard)) && !own) {
         snprintf(peer, sizeof(peer), "rank %" PRIu32, n->peer);
         swl_completion_text(peer, n->expected, n->seen, what, sizeof(what));
         at = snprintf(text, text_bytes, "; rank %" PRIu32 " reports: %s", n->from, what);
@@ -115,10 +115,10 @@ static ncclResult_t refuse_failed(struct ncclEpGroup *group)
     if (has_record(group))
         swl_fault_text(&group->pinned->record, group->info.rank, group->timeout_ns, text,
                        sizeof(text));
-    else if (alarm_rings(group))
-        swl_alarm_text(group->alarm.heard, group->info.rank, text, sizeof(text));
-    else if (group->links.unmended)
-        snprintf(text, sizeof(text), "%s", group->links.why);
+    else if (error_page_is_set(group))
+        swl_error_word_text(group->error_page.heard, group->info.rank, text, sizeof(text));
+    else if (group->connections.unrepaired)
+        snprintf(text, sizeof(text), "%s", group->connections.why);
     else
         snprintf(text, sizeof(text), "no further operation can come through");
     return swl_fail(ncclSystemError, "%s%s%s%s; the group refuses work until ncclEpErrorClear",
@@ -140,15 +140,15 @@ ncclResult_t swl_async_gate(struct ncclEpGroup *group)
     uint32_t bits = bits_of(group);
 
     /* a look costs a call of the kernel */
-    if (bits || group->links.suspect || swl_gpu_now_ns() - group->looked_ns >= LOOK_NS) {
+    if (bits || group->connections.suspect || swl_gpu_now_ns() - group->looked_ns >= LOOK_NS) {
         talk(group);
         bits = bits_of(group);
     }
     if (bits & FAILED) {
-        SWL_TRY(swl_group_look_at_links(group, swl_poison_gen(group->alarm.heard), false));
+        SWL_TRY(swl_group_check_connections(group, swl_poison_gen(group->error_page.heard), false));
         return refuse_failed(group);
     }
-    if (group->peers.ngone > 0)
+    if (group->hosts.ngone > 0)
         return refuse_gone(group);
     if ((bits & SWL_ASYNC_OVERFLOW) && group->info.overflow == NCCL_EP_OVERFLOW_TRAP)
         return swl_fail(ncclInvalidUsage,
@@ -180,15 +180,15 @@ ncclResult_t swl_group_clear(struct ncclEpGroup *group)
 
     talk(group);
     failed = (bits_of(group) & FAILED) != 0;
-    group->gone_cleared = group->peers.ngone;
+    group->gone_cleared = group->hosts.ngone;
     __atomic_store_n(&pinned->record.valid, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&pinned->bits, 0, __ATOMIC_RELEASE);
-    swl_alarm_clear(&group->alarm, settled_of(group));
+    swl_error_page_clear(&group->error_page, settled_of(group));
     if (failed) {
-        swl_group_suspect(group, group->alarm.floor);
-        looked = swl_group_look_at_links(group, group->alarm.floor, true);
+        swl_group_suspect(group, group->error_page.floor);
+        looked = swl_group_check_connections(group, group->error_page.floor, true);
     }
-    __atomic_store_n(&pinned->heard, swl_poison_gen(group->alarm.heard), __ATOMIC_RELEASE);
+    __atomic_store_n(&pinned->heard, swl_poison_gen(group->error_page.heard), __ATOMIC_RELEASE);
     __atomic_store_n(&pinned->clears, pinned->clears + 1, __ATOMIC_RELEASE);
     SWL_TRY(swl_group_enter(group, stream, &capturing));
     SWL_TRY(SWL_CUDA(swl_gpu_copy(group->tables.clears, &pinned->clears, SWL_CLEAR_BYTES, stream)));

@@ -107,7 +107,7 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
              ops[op], record->call, rank, role, record->channel, waited, limit, what, entry);
 }
 
-void swl_alarm_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes)
+void swl_error_word_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes)
 {
     char peer[32];
 

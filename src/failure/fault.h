@@ -19,7 +19,7 @@ void swl_fault_text(const struct swl_fault_record *record, uint32_t rank, uint64
                     char *text, size_t text_bytes);
 
 /* For a rank whose own calls came through: what a poison word of other ranks says. */
-void swl_alarm_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes);
+void swl_error_word_text(uint64_t word, uint32_t rank, char *text, size_t text_bytes);
 
 /* Of a record or notice of kind COMPLETION: the queue pair to `peer`, its number and its syndrome. */
 void swl_completion_text(const char *peer, uint64_t expected, uint64_t seen, char *text,

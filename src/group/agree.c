@@ -154,8 +154,8 @@ static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
     hello->facts.files_left = swl_group_files_left(); /* raises the limit that what follows needs */
     swl_group_ask_networks(g, &hello->network);
     SWL_TRY(read_device(hello, g, c));
-    return swl_peers_open(&g->peers, hello->facts.process, g->options.socket_ifname,
-                          &hello->channel);
+    return swl_host_news_open(&g->hosts, hello->facts.process, g->options.socket_ifname,
+                              &hello->channel);
 }
 
 /* ---- agreement ---- */
@@ -267,7 +267,7 @@ static ncclResult_t know_peers(struct ncclEpGroup *g, const struct hello *all)
     for (uint32_t r = 0; channels && r < g->info.nranks; r++)
         channels[r] = all[r].channel;
     if (channels)
-        rc = swl_peers_know(&g->peers, channels);
+        rc = swl_host_news_set_addresses(&g->hosts, channels);
     else
         rc = swl_no_memory("the addresses of %" PRIu32 " ranks", g->info.nranks);
     free(channels);

@@ -5,7 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
-#include "src/failure/peers.h"
+#include "src/failure/host_news.h"
 #include "src/runtime/result.h"
 
 #include <inttypes.h>
@@ -124,7 +124,7 @@ static ncclResult_t nccl_done(struct swl_bootstrap *boot, ncclResult_t rc, const
 
 static bool one_gone(const struct swl_bootstrap *boot)
 {
-    return boot->peers && boot->peers->ngone > 0;
+    return boot->hosts && boot->hosts->ngone > 0;
 }
 
 /* NCCL has noticed; why may be on its way, through ranks that lie between. */
@@ -133,9 +133,9 @@ static bool news_of_gone(struct swl_bootstrap *boot)
     const uint64_t end =
         swl_gpu_now_ns() + swl_min_u64(boot->timeout_ns / 16, UINT64_C(1000000000));
 
-    while (boot->peers && boot->peers->connected && !one_gone(boot) && swl_gpu_now_ns() < end) {
+    while (boot->hosts && boot->hosts->connected && !one_gone(boot) && swl_gpu_now_ns() < end) {
         swl_gpu_sleep_ns(POLL_NS);
-        swl_peers_look(boot->peers);
+        swl_host_news_poll(boot->hosts);
     }
     return one_gone(boot);
 }
@@ -143,13 +143,13 @@ static bool news_of_gone(struct swl_bootstrap *boot)
 /* The exchange ends with nobody's bytes, or never: a rank is gone. */
 static ncclResult_t gone(struct swl_bootstrap *boot)
 {
-    const struct swl_peers *peers = boot->peers;
+    const struct swl_host_news *hosts = boot->hosts;
     ncclResult_t rc;
 
-    swl_call_quiet(!swl_bootstrap_speaks(boot, peers->first_gone));
+    swl_call_quiet(!swl_bootstrap_speaks(boot, hosts->first_gone));
     rc = swl_fail(ncclSystemError,
                   "an exchange among %" PRIu32 " ranks (%s) cannot end: rank %" PRIu32 " %s",
-                  boot->nranks, phase_of(boot), peers->first_gone, peers->gone_why);
+                  boot->nranks, phase_of(boot), hosts->first_gone, hosts->gone_why);
     swl_call_quiet(false);
     return rc;
 }
@@ -162,8 +162,8 @@ static ncclResult_t not_finished(struct swl_bootstrap *boot)
     ncclResult_t rc;
 
     boot->stuck = true;
-    if (boot->peers)
-        missing = one_gone(boot) ? boot->peers->missing : swl_peers_missing(boot->peers);
+    if (boot->hosts)
+        missing = one_gone(boot) ? boot->hosts->missing : swl_host_news_missing(boot->hosts);
     if (one_gone(boot) && missing == UINT32_MAX)
         return gone(boot);
     if (missing != UINT32_MAX)
@@ -189,8 +189,8 @@ static cudaError_t wait_stream(struct swl_bootstrap *boot)
     for (;;) {
         const cudaError_t error = swl_gpu_stream_wait(boot->stream, slice);
 
-        if (boot->peers)
-            swl_peers_look(boot->peers);
+        if (boot->hosts)
+            swl_host_news_poll(boot->hosts);
         if (error != cudaSuccess && error != cudaErrorNotReady && !failed) {
             failed = true;
             swl_log(SWL_LEVEL_WARN,
@@ -260,8 +260,8 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     }
     SWL_TRY(swl_cuda_result(error, "the copy for an exchange among the ranks"));
     SWL_TRY(start_gather(boot, own, own + boot->piece_bytes, bytes));
-    if (boot->peers)
-        swl_peers_stage(boot->peers);
+    if (boot->hosts)
+        swl_host_news_step(boot->hosts);
     return end_gather(boot, own + boot->piece_bytes, bytes);
 }
 
@@ -294,8 +294,8 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
     }
     rc = gather(boot, mine, all, bytes_each);
     boot->apart = rc != ncclSuccess;
-    if (boot->apart && boot->peers)
-        swl_peers_fail(boot->peers, rc, phase_of(boot));
+    if (boot->apart && boot->hosts)
+        swl_host_news_fail(boot->hosts, rc, phase_of(boot));
     return rc;
 }
 

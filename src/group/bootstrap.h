@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-struct swl_peers; /* src/failure/peers.h */
+struct swl_host_news; /* src/failure/host_news.h */
 
 struct swl_bootstrap {
     ncclComm_t comm;
@@ -36,8 +36,8 @@ struct swl_bootstrap {
     bool pinned;         /* host is; without device memory, or copies to it, exchanges run on it */
     size_t piece_bytes;
     bool stuck, apart;
-    uint64_t *processes;     /* [nranks] equal for ranks of one process; NULL: not yet known */
-    struct swl_peers *peers; /* hears who takes part, says who does not; NULL: nobody knows */
+    uint64_t *processes;         /* [nranks] equal for ranks of one process; NULL: not yet known */
+    struct swl_host_news *hosts; /* hears who takes part, says who does not; NULL: nobody knows */
     const char *phase; /* what the exchanges from here on are for, for sentences; NULL: not said */
 };
 

@@ -88,19 +88,19 @@ static ncclResult_t allocate(struct ncclEpGroup *g)
     SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->setup_ns));
     SWL_TRY(swl_tables_open(&g->tables, &g->plan));
     SWL_TRY(swl_pool_open(g));
-    swl_alarm_open(&g->alarm, &g->topology, g->info.rank);
+    swl_error_page_open(&g->error_page, &g->topology, g->info.rank);
     return SWL_CUDA(swl_gpu_event_create(&g->last));
 }
 
 /* Ends agreed. */
-static ncclResult_t share_alarm(struct ncclEpGroup *g, struct swl_gpu_share *shares)
+static ncclResult_t share_error_page(struct ncclEpGroup *g, struct swl_gpu_share *shares)
 {
     ncclResult_t rc;
 
     g->boot.phase = "sharing host memory";
-    rc = swl_bootstrap_allgather(&g->boot, &g->alarm.share, shares, sizeof(*shares));
+    rc = swl_bootstrap_allgather(&g->boot, &g->error_page.share, shares, sizeof(*shares));
     if (rc == ncclSuccess)
-        rc = swl_alarm_join(&g->alarm, &g->topology, g->info.rank, shares);
+        rc = swl_error_page_join(&g->error_page, &g->topology, g->info.rank, shares);
     return swl_bootstrap_agree(&g->boot, rc, "sharing host memory");
 }
 
@@ -118,7 +118,7 @@ static ncclResult_t share_window(struct ncclEpGroup *g)
         rc = swl_window_peers(&g->window, &g->topology, g->info.rank, shares);
         rc = swl_bootstrap_agree(&g->boot, rc, "mapping its peers");
         if (rc == ncclSuccess)
-            rc = share_alarm(g, shares);
+            rc = share_error_page(g, shares);
     }
     free(shares);
     return rc;
@@ -128,21 +128,21 @@ static ncclResult_t share_window(struct ncclEpGroup *g)
 static ncclResult_t connect_nodes(struct ncclEpGroup *g)
 {
     const struct swl_shape *s = &g->plan.shape;
-    const uint32_t nlinks = swl_group_nlinks(g);
-    struct swl_rdma_link *links = calloc(nlinks, sizeof(*links));
+    const uint32_t nconnections = swl_group_nconnections(g);
+    struct swl_rdma_connection *connections = calloc(nconnections, sizeof(*connections));
     void *tables = NULL;
     struct swl_nic_ib ib;
     struct swl_rdma_config config = {
         .rank = s->rank,
         .nranks = s->nranks,
         .device = g->info.device,
-        .links = links,
-        .nlinks = nlinks,
+        .connections = connections,
+        .nconnections = nconnections,
         .nics = g->options.nics,
         .window = g->window.base,
         .signal_bytes = g->plan.at.signal_bytes,
         .window_bytes = g->plan.at.bytes,
-        .alarm = g->alarm.own,
+        .error_word = g->error_page.own,
         .timeout_ns = g->setup_ns,
         .silence_ns = g->timeout_ns,
         .driver = g->network,
@@ -154,24 +154,24 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
     };
     ncclResult_t rc = ncclSuccess;
 
-    g->link_table_bytes = swl_rdma_table_bytes(nlinks);
-    if (links)
-        rc = swl_device_malloc(&g->memory, &tables, g->link_table_bytes);
+    g->rdma_table_bytes = swl_rdma_table_bytes(nconnections);
+    if (connections)
+        rc = swl_device_malloc(&g->memory, &tables, g->rdma_table_bytes);
     else
-        rc = swl_no_memory("%" PRIu32 " links", nlinks);
-    g->link_tables = tables;
-    rc = swl_bootstrap_agree(&g->boot, rc, "listing its links");
-    if (rc == ncclSuccess && links) {
-        swl_group_fill_links(g, links);
-        for (uint32_t i = 0; i < nlinks; i++)
-            links[i].driver = g->link_drivers[links[i].peer];
+        rc = swl_no_memory("%" PRIu32 " connections", nconnections);
+    g->rdma_tables = tables;
+    rc = swl_bootstrap_agree(&g->boot, rc, "listing its connections");
+    if (rc == ncclSuccess && connections) {
+        swl_group_fill_connections(g, connections);
+        for (uint32_t i = 0; i < nconnections; i++)
+            connections[i].driver = g->rank_drivers[connections[i].peer];
         config.tables = tables;
         g->boot.phase = "connecting";
         rc = swl_rdma_create(&g->rdma, &config);
     }
-    free(links);
-    free(g->link_drivers);
-    g->link_drivers = NULL;
+    free(connections);
+    free(g->rank_drivers);
+    g->rank_drivers = NULL;
     return rc;
 }
 
@@ -185,7 +185,7 @@ static ncclResult_t start(struct ncclEpGroup *g)
         .window = g->window.base,
         .peer_window = g->window.peer,
         .pinned = g->pinned,
-        .alarm = g->alarm.own,
+        .error_word = g->error_page.own,
         .timeout_ns = g->timeout_ns,
         .setup_ns = g->setup_ns,
         .trap = g->info.overflow == NCCL_EP_OVERFLOW_TRAP,
@@ -238,13 +238,13 @@ static ncclResult_t open_group(struct ncclEpGroup *g)
     g->boot.nranks = g->info.nranks;
     g->boot.rank = g->info.rank;
     g->boot.timeout_ns = g->setup_ns;
-    g->boot.peers = &g->peers;
-    g->peers.rank = g->info.rank;
-    g->peers.nranks = g->info.nranks;
-    g->peers.timeout_ns = g->setup_ns;
-    g->peers.silence_ns = g->timeout_ns;
+    g->boot.hosts = &g->hosts;
+    g->hosts.rank = g->info.rank;
+    g->hosts.nranks = g->info.nranks;
+    g->hosts.timeout_ns = g->setup_ns;
+    g->hosts.silence_ns = g->timeout_ns;
     g->boot.memory = g->tables.memory = &g->memory;
-    g->peers.quiet = true;
+    g->hosts.quiet = true;
     rc = open_pinned(g);
     return swl_first_failure(rc, swl_bootstrap_open(&g->boot));
 }
@@ -272,7 +272,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
         return rc;
     }
     g->boot.grace_ns = 0;
-    g->peers.quiet = false;
+    g->hosts.quiet = false;
     swl_log(SWL_LEVEL_INFO,
             "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
             " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs and %" PRIu32

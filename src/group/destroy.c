@@ -6,7 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/util.h"
-#include "src/failure/mend.h"
+#include "src/failure/qp_recovery.h"
 #include "src/group/comm.h"
 #include "src/runtime/result.h"
 #include "transport/rdma.h"
@@ -19,7 +19,7 @@ static ncclResult_t release_device(struct ncclEpGroup *group)
 
     rc = swl_first_failure(rc, swl_rdma_destroy(group->rdma));
     rc = swl_first_failure(
-        rc, swl_device_free(&group->memory, group->link_tables, group->link_table_bytes));
+        rc, swl_device_free(&group->memory, group->rdma_tables, group->rdma_table_bytes));
     rc = swl_first_failure(rc, swl_window_unmap(&group->window));
     rc = swl_first_failure(rc, swl_window_free(&group->window));
     rc = swl_first_failure(rc, swl_pool_release(group));
@@ -27,7 +27,7 @@ static ncclResult_t release_device(struct ncclEpGroup *group)
     if (group->last)
         rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_event_destroy(group->last)));
     rc = swl_first_failure(rc, swl_bootstrap_close(&group->boot));
-    rc = swl_first_failure(rc, swl_alarm_close(&group->alarm));
+    rc = swl_first_failure(rc, swl_error_page_close(&group->error_page));
     if (group->pinned)
         rc = swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(group->pinned)));
     return rc;
@@ -58,12 +58,12 @@ ncclResult_t swl_group_release(struct ncclEpGroup *group)
     const bool hangs = group->boot.stuck || group->running;
     ncclResult_t rc = hangs ? abandon_device(group) : release_device(group);
 
-    swl_peers_close(&group->peers);
-    swl_mend_close(group->links.mend);
+    swl_host_news_close(&group->hosts);
+    swl_qp_recovery_close(group->connections.recovery);
     if (group->info.lock)
         swl_gpu_mutex_destroy(group->info.lock);
     swl_topology_free(&group->topology);
-    free(group->link_drivers); /* of a group that came no further */
+    free(group->rank_drivers); /* of a group that came no further */
     free(group);
     return rc;
 }
@@ -104,10 +104,10 @@ static void orphan_handles(struct ncclEpGroup *group)
  * those that are left and reach each other's memory meet on their own. */
 static ncclResult_t end_together(struct ncclEpGroup *group, ncclResult_t mine, const char *doing)
 {
-    swl_peers_look(&group->peers);
-    if (group->peers.ngone == 0)
+    swl_host_news_poll(&group->hosts);
+    if (group->hosts.ngone == 0)
         return swl_bootstrap_agree(&group->boot, mine, doing);
-    if (!swl_peers_meet(&group->peers))
+    if (!swl_host_news_barrier(&group->hosts))
         swl_log(SWL_LEVEL_WARN, "group: not all ranks that are left came to %s", doing);
     return mine;
 }
@@ -120,7 +120,7 @@ ncclResult_t swl_group_destroy(struct ncclEpGroup *group)
 
     orphan_handles(group);
     if (comm != ncclSuccess) /* the others would wait for this rank */
-        swl_peers_fail(&group->peers, comm, "ending the group");
+        swl_host_news_fail(&group->hosts, comm, "ending the group");
     /* First all ranks have stopped, then all NICs: nobody writes into memory that a rank frees. */
     if (comm == ncclSuccess)
         comm = end_together(group, rc, "ending its work");

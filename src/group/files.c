@@ -64,11 +64,11 @@ static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fac
 
         peers += out || in;
         if ((out || in) &&
-            swl_select_link(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
+            swl_select_driver_between(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
             links += (uint64_t)(out + in) * g->plan.shape.nrings;
     }
-    sum->meeting += g->peers.oob ? peers + 1 + 2 : 0;
-    sum->later += (g->peers.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
+    sum->meeting += g->hosts.oob ? peers + 1 + 2 : 0;
+    sum->later += (g->hosts.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
 }
 
 static ncclResult_t too_few(const char *least, uint32_t rank, uint64_t need, uint64_t left)

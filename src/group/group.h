@@ -7,9 +7,9 @@
 
 #include "src/api/internal.h"
 #include "src/base/options.h"
-#include "src/failure/alarm.h"
-#include "src/failure/links.h"
-#include "src/failure/peers.h"
+#include "src/failure/connections.h"
+#include "src/failure/error_page.h"
+#include "src/failure/host_news.h"
 #include "src/group/bootstrap.h"
 #include "src/group/device_memory.h"
 #include "src/group/plan.h"
@@ -26,7 +26,7 @@ extern "C" {
 
 struct swl_select_fact; /* transport/select.h */
 struct swl_rdma;
-struct swl_rdma_link; /* transport/rdma.h */
+struct swl_rdma_connection; /* transport/rdma.h */
 
 #define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
 
@@ -75,15 +75,15 @@ struct ncclEpGroup {
     struct swl_topology topology;
     struct swl_plan plan;
     struct swl_window_map window;
-    struct swl_alarm alarm;
-    struct swl_peers peers;
-    struct swl_links links;
+    struct swl_error_page error_page;
+    struct swl_host_news hosts;
+    struct swl_connections connections;
     struct swl_tables tables;
     uint32_t network; /* enum swl_transport_bit of the worst NIC driver in use; 0 = one node */
-    uint32_t *link_drivers; /* [nranks] of the links with each rank; until they are made */
+    uint32_t *rank_drivers; /* [nranks] of the connections with each rank; until they are made */
     struct swl_rdma *rdma;
-    void *link_tables; /* device memory that `rdma` uses */
-    uint64_t link_table_bytes;
+    void *rdma_tables; /* device memory that `rdma` uses */
+    uint64_t rdma_table_bytes;
     struct swl_pinned *pinned;
     struct swl_shared shared[SWL_MEMORIES]; /* [0] stays unused */
     struct swl_region regions[SWL_MEMORIES];
@@ -131,19 +131,20 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
                                       const struct swl_select_fact *facts);
 
 /* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other ends of
- * its links. Ends agreed (src/failure/links.c). */
+ * its connections. Ends agreed (src/failure/connections.c). */
 ncclResult_t swl_group_meet(struct ncclEpGroup *group);
-/* All links of this rank; swl_group_nlinks of them. */
-uint32_t swl_group_nlinks(const struct ncclEpGroup *group);
-void swl_group_fill_links(const struct ncclEpGroup *group, struct swl_rdma_link *links);
+/* All connections of this rank; swl_group_nconnections of them. */
+uint32_t swl_group_nconnections(const struct ncclEpGroup *group);
+void swl_group_fill_connections(const struct ncclEpGroup *group,
+                                struct swl_rdma_connection *connections);
 /* Before each data call; does something behind an ErrorClear only. Queue pairs in error are connected anew,
  * together with the ranks at their other ends: blocks until these are there, at most the time limit. */
 ncclResult_t swl_group_repair(struct ncclEpGroup *group, cudaStream_t stream);
 /* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for, and the other
  * ranks hear of them. Once for each generation, unless `again`: what was still under way then may have failed
  * since. Does nothing while work of this rank runs. */
-ncclResult_t swl_group_look_at_links(struct ncclEpGroup *group, uint64_t gen, bool again);
-/* ErrorClear in a failed state of this generation: the next call looks at the links again. */
+ncclResult_t swl_group_check_connections(struct ncclEpGroup *group, uint64_t gen, bool again);
+/* ErrorClear in a failed state of this generation: the next call looks at the connections again. */
 void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
 
 /* Free whatever the group holds; local (src/group/destroy.c). The first failure is returned. */

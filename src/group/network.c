@@ -94,14 +94,14 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
     if (g->network == 0)
         return swl_fail(ncclInvalidUsage, "%s", text);
-    g->link_drivers =
-        swl_calloc(g->info.nranks, sizeof(*g->link_drivers), "%" PRIu32 " ranks", g->info.nranks);
-    if (!g->link_drivers)
+    g->rank_drivers =
+        swl_calloc(g->info.nranks, sizeof(*g->rank_drivers), "%" PRIu32 " ranks", g->info.nranks);
+    if (!g->rank_drivers)
         return ncclSystemError;
     for (uint32_t r = 0; r < g->info.nranks; r++) {
-        g->link_drivers[r] = swl_select_link(&facts[g->info.rank], &facts[r], g->network);
+        g->rank_drivers[r] = swl_select_driver_between(&facts[g->info.rank], &facts[r], g->network);
         if (g->topology.rank_node[r] != g->topology.rank_node[g->info.rank])
-            mine |= g->link_drivers[r];
+            mine |= g->rank_drivers[r];
     }
     swl_transports_text(mine, text, sizeof(text));
     if (g->info.rank == 0)

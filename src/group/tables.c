@@ -79,24 +79,26 @@ static struct swl_positions positions_at(char *out, char *in, const struct swl_s
     };
 }
 
-void swl_tables_link_words(const struct swl_plan *plan, uint32_t link, uint64_t at[SWL_LINK_WORDS])
+void swl_tables_connection_words(const struct swl_plan *plan, uint32_t connection,
+                                 uint64_t at[SWL_CONNECTION_WORDS])
 {
     const struct swl_window *w = &plan->at;
     const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
     const uint64_t source[] = {w->send_credit, w->request_credit, w->partial_tail, w->back_mark};
     const uint64_t gateway[] = {w->recv_tail, w->request_tail, w->partial_credit, w->forth_mark};
 
-    for (uint32_t i = 0; i < SWL_LINK_WORDS; i++)
-        at[i] = link < out ? source[i] + 8ull * link : gateway[i] + 8ull * (link - out);
+    for (uint32_t i = 0; i < SWL_CONNECTION_WORDS; i++)
+        at[i] = connection < out ? source[i] + 8ull * connection
+                                 : gateway[i] + 8ull * (connection - out);
 }
 
-void swl_tables_link_counts(const struct swl_tables *tables, const struct swl_plan *plan,
-                            uint32_t link, uint64_t *counts[SWL_LINK_WORDS][2])
+void swl_tables_connection_counts(const struct swl_tables *tables, const struct swl_plan *plan,
+                                  uint32_t connection, uint64_t *counts[SWL_CONNECTION_WORDS][2])
 {
     const struct layout l = layout_of(plan);
     const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
-    const bool source = link < out;
-    const uint32_t i = source ? link : link - out;
+    const bool source = connection < out;
+    const uint32_t i = source ? connection : connection - out;
     char *d = tables->device;
 
     for (uint32_t next = 0; next < 2; next++) {
@@ -134,7 +136,7 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->host_dropped = &c->pinned->dropped;
     g->host_stop = &c->pinned->stop;
     g->host_settled = &c->pinned->settled;
-    g->alarm = c->alarm;
+    g->error_word = c->error_word;
     g->timeout_ns = c->timeout_ns;
     g->per_expert = ((1ull << 40) + plan->shape.nlocal_experts - 1) / plan->shape.nlocal_experts;
     g->trap = c->trap;

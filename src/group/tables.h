@@ -50,16 +50,17 @@ struct swl_tables {
     char **shared;    /* device address of [SWL_MEMORIES][nlocal] */
 };
 
-/* The four words of a link, in one order at both ends: dispatch ring, request ring, partial sums, marks. */
-#define SWL_LINK_WORDS 4u
+/* The four words of a connection, in one order at both ends: dispatch ring, request ring, partial sums, marks. */
+#define SWL_CONNECTION_WORDS 4u
 
-/* Offsets in the own window of the words that the peer adds to through link `link` (numbers of
+/* Offsets in the own window of the words that the peer adds to through connection `connection` (numbers of
  * swl_rdma_view). */
-void swl_tables_link_words(const struct swl_plan *plan, uint32_t link, uint64_t at[SWL_LINK_WORDS]);
+void swl_tables_connection_words(const struct swl_plan *plan, uint32_t connection,
+                                 uint64_t at[SWL_CONNECTION_WORDS]);
 /* Device addresses of what this rank counts as added to the peer's words: [0] as of now, [1] for the next
  * kernel. */
-void swl_tables_link_counts(const struct swl_tables *tables, const struct swl_plan *plan,
-                            uint32_t link, uint64_t *counts[SWL_LINK_WORDS][2]);
+void swl_tables_connection_counts(const struct swl_tables *tables, const struct swl_plan *plan,
+                                  uint32_t connection, uint64_t *counts[SWL_CONNECTION_WORDS][2]);
 
 struct swl_tables_config {
     const struct swl_plan *plan;
@@ -68,8 +69,8 @@ struct swl_tables_config {
     char *const *peer_window; /* [nlocal] */
     struct swl_rdma_view net; /* zero on one node */
     struct swl_pinned *pinned;
-    uint64_t *alarm;     /* own word of the node's alarm page */
-    uint64_t timeout_ns; /* of waits on the device */
+    uint64_t *error_word; /* own word of the node's error page */
+    uint64_t timeout_ns;  /* of waits on the device */
     uint64_t setup_ns;
     bool trap;
 };

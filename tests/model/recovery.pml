@@ -16,7 +16,7 @@
  * - Chunks: a rank may return credit late, one by one.
  * - More ranks of a node: words between them carry the generation and need no exchange.
  * - Poison that a late older word overwrites: the rank then gives up by its own limit, one of FAILS.
- * - The host: ErrorClear and the next call follow at once. An alarm tells what poison tells.
+ * - The host: ErrorClear and the next call follow at once. An error word tells what poison tells.
  * - Queue pairs in error: their repair is repair.pml; it ends with words and counts that agree.
  *
  * Known-bad variants, which the check must find:

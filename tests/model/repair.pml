@@ -1,13 +1,13 @@
 /* repair.pml: two hosts connect the queue pairs between their ranks anew.
  *
- * Two ranks, one link each way between them, each with one queue pair at either end, all mended together. Each
- * rank mends when it finds its end in error, or is asked, and again when it has given up: FAILS times in all,
+ * Two ranks, one link each way between them, each with one queue pair at either end, all repaired together. Each
+ * rank repairs when it finds its end in error, or is asked, and again when it has given up: FAILS times in all,
  * at any moment, with or without a STOP that says so. A rank that is through posts an add, before its peer is
- * through, too. In the end nobody has anything left to mend: then both ends must be connected to each other
+ * through, too. In the end nobody has anything left to repair: then both ends must be connected to each other
  * as they are now, and each count of adds must equal the word that they went to.
  *
  * process     host code (file)
- * rank swl_mend_begin, swl_mend_hear, swl_mend_step, stop (src/failure/mend.c), and who calls them
+ * rank swl_qp_recovery_begin, swl_qp_recovery_on_message, swl_qp_recovery_step, stop (src/failure/qp_recovery.c), and who calls them
  * network the NIC: adds that are under way come, until the end that they go to is reset
  *
  * What is left out, and why nothing is lost by it:
@@ -37,7 +37,7 @@ bool offered[2], connected[2], told[2], adopted[2], has_theirs[2], dirty[2];
 byte mine[2], theirs[2]; /* addresses: how often that end has been reset */
 byte words[2];           /* READ_FIRST: the word when the round began */
 
-bool mending[2], again[2], in_error[2];
+bool repairing[2], again[2], in_error[2];
 byte with[2];            /* the address that the own end is connected to */
 byte posted[2];          /* adds that rank i counts as made */
 byte under_way[2];       /* of these */
@@ -73,7 +73,7 @@ inline begin() {
 #if defined(READ_FIRST)
     words[i] = landed[1 - i];
 #endif
-    mending[i] = true;
+    repairing[i] = true;
     again[i] = false;
     stopped[i] = false;
     broken[i] = in_error[i];
@@ -83,15 +83,15 @@ inline begin() {
 
 /* With STOP or, if nothing is heard of it, without: as if it came too late. */
 inline give_up() {
-    mending[i] = false;
+    repairing[i] = false;
     again[i] = true;
     stopped[i] = false
 }
 
 #if defined(ANY_ROUND)
-#define OF_THESE_ROUNDS mending[i]
+#define OF_THESE_ROUNDS repairing[i]
 #else
-#define OF_THESE_ROUNDS (mending[i] && a == heard[i] && b == round[i])
+#define OF_THESE_ROUNDS (repairing[i] && a == heard[i] && b == round[i])
 #endif
 
 inline hear() {
@@ -103,7 +103,7 @@ inline hear() {
             heard[i] = a;
             theirs_broken[i] = v;
             if
-            :: mending[i] ->
+            :: repairing[i] ->
                 start_pair();
 #if !defined(STOP_STAYS)
                 stopped[i] = false;
@@ -120,7 +120,7 @@ inline hear() {
         theirs_broken[i] = theirs_broken[i] || (a == heard[i] && v);
 #endif
         if
-        :: mending[i] && b == round[i] -> agreed[i] = true
+        :: repairing[i] && b == round[i] -> agreed[i] = true
         :: else
         fi
     :: kind != ASK && OF_THESE_ROUNDS ->
@@ -138,10 +138,10 @@ inline hear() {
     v = 0
 }
 
-#define AGREED (mending[i] && !done[i] && !stopped[i] && agreed[i] && !ask[i])
+#define AGREED (repairing[i] && !done[i] && !stopped[i] && agreed[i] && !ask[i])
 #define MENDS  (AGREED && (broken[i] || theirs_broken[i]))
 #define WANTS(r) (again[r] || in_error[r] || heard[r] > answered[r])
-#define QUIET(r) (!mending[r] && !WANTS(r) && empty(to[r]))
+#define QUIET(r) (!repairing[r] && !WANTS(r) && empty(to[r]))
 
 proctype rank(byte i) {
     mtype kind;
@@ -150,10 +150,10 @@ proctype rank(byte i) {
 
     do
     :: d_step { nempty(to[i]) -> hear() }
-    :: d_step { !mending[i] && WANTS(i) -> begin() }
-    /* swl_mend_step */
-    :: d_step { mending[i] && stopped[i] && nfull(to[y]) -> give_up(); to[y]!STOP, round[i], heard[i], 0 }
-    :: d_step { mending[i] && !stopped[i] && !done[i] && ask[i] && nfull(to[y]) ->
+    :: d_step { !repairing[i] && WANTS(i) -> begin() }
+    /* swl_qp_recovery_step */
+    :: d_step { repairing[i] && stopped[i] && nfull(to[y]) -> give_up(); to[y]!STOP, round[i], heard[i], 0 }
+    :: d_step { repairing[i] && !stopped[i] && !done[i] && ask[i] && nfull(to[y]) ->
         to[y]!ASK, round[i], heard[i], broken[i];
         ask[i] = false
     }
@@ -182,16 +182,16 @@ proctype rank(byte i) {
         told[i] = true
     }
     :: d_step { MENDS && told[i] && adopted[i] -> done[i] = true; dirty[i] = false }
-    :: d_step { mending[i] && done[i] -> mending[i] = false }
+    :: d_step { repairing[i] && done[i] -> repairing[i] = false }
     /* the limit */
-    :: d_step { mending[i] && fails > 0 && nfull(to[y]) ->
+    :: d_step { repairing[i] && fails > 0 && nfull(to[y]) ->
         fails--;
         give_up();
         to[y]!STOP, round[i], heard[i], 0
     }
-    :: d_step { mending[i] && fails > 0 -> fails--; give_up() }
+    :: d_step { repairing[i] && fails > 0 -> fails--; give_up() }
     /* the next kernel; an add reaches the end that this one is connected to */
-    :: d_step { !mending[i] && !WANTS(i) && !posts[i] ->
+    :: d_step { !repairing[i] && !WANTS(i) && !posts[i] ->
         posts[i] = true;
         posted[i]++;
         if

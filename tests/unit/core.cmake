@@ -5,9 +5,9 @@ if(SWL_PLACE STREQUAL sim)
              LABELS unit)
     swl_test(plan_test SOURCES plan_test.cc ${core}/group/plan.c ${core}/group/plan_ht.c
              ${core}/group/topology.c LIBS swl_runtime LABELS unit)
-    swl_test(alarm_test SOURCES alarm_test.cc ${core}/failure/alarm.c ${core}/group/topology.c
+    swl_test(error_page_test SOURCES error_page_test.cc ${core}/failure/error_page.c ${core}/group/topology.c
              LIBS swl_runtime LABELS unit)
-    swl_test(mend_test SOURCES mend_test.cc ${core}/failure/mend.c LIBS swl_runtime LABELS unit)
+    swl_test(qp_recovery_test SOURCES qp_recovery_test.cc ${core}/failure/qp_recovery.c LIBS swl_runtime LABELS unit)
     swl_test(fault_test SOURCES fault_test.cc ${core}/failure/fault.c
              ${PROJECT_SOURCE_DIR}/transport/nic.c LIBS swl_runtime LABELS unit)
 endif()

@@ -186,12 +186,12 @@ TEST(AlarmText, NamesTheRankThatIsMissing)
 {
     char text[200];
 
-    swl_alarm_text(swl_poison_word(3, 2), 1, text, sizeof(text));
+    swl_error_word_text(swl_poison_word(3, 2), 1, text, sizeof(text));
     EXPECT_STREQ(text,
                  "rank 1 was told of a failed call: another rank gave up before, missing rank 2");
-    swl_alarm_text(swl_poison_word(3, 1), 1, text, sizeof(text));
+    swl_error_word_text(swl_poison_word(3, 1), 1, text, sizeof(text));
     EXPECT_NE(std::string(text).find("missing this rank"), std::string::npos);
-    swl_alarm_text(swl_poison_word(3, SWL_NO_PEER), 1, text, sizeof(text));
+    swl_error_word_text(swl_poison_word(3, SWL_NO_PEER), 1, text, sizeof(text));
     EXPECT_NE(std::string(text).find("missing a peer"), std::string::npos);
 }
 

@@ -12,7 +12,7 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
         set(env "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}${choice}")
         if(shard EQUAL 0)
             swl_test(ep_failure_test SOURCES ep_failure_test.cc ep_failure_random_test.cc
-                             ep_failure_schedules_test.cc ep_alarm_test.cc
+                             ep_failure_schedules_test.cc ep_error_page_test.cc
                      LIBS swl_support nccl_ep_static LABELS sim half_${half} TIMEOUT 600 ENV ${env})
         else()
             add_test(NAME ep_failure_test_${shard} COMMAND ep_failure_test)

@@ -76,7 +76,7 @@ struct scenario {
     const char *what;
     bool links;        // full mesh of two links a pair, else none
     uint32_t odd_rank; // does it differently
-    void (*change)(struct swl_rdma_config *config, struct swl_rdma_link *links);
+    void (*change)(struct swl_rdma_config *config, struct swl_rdma_connection *links);
     bool traffic;
     uint32_t nics[nranks] = {};
     bool mixed = false;    // between ranks of odd distance over TCP
@@ -88,7 +88,7 @@ const scenario *now;
 // link's, then add 1 + rank to word `rank` of the peer.
 void post(const struct swl_rdma_view *v, uint32_t rank, const uint8_t *window)
 {
-    for (uint32_t i = 0; i < v->nlinks; i++) {
+    for (uint32_t i = 0; i < v->nconnections; i++) {
         struct swl_qp *qp = &v->qps[i];
         const struct swl_rdma_remote *r = &v->remotes[i];
         struct swl_wqe e[2];
@@ -126,11 +126,11 @@ void look(const uint64_t *window, rank_result *out)
         out->payload_sum += __atomic_load_n(&window[signal_bytes / 8 + i], __ATOMIC_ACQUIRE);
 }
 
-void expect_ready(struct swl_rdma *rdma, uint32_t nlinks)
+void expect_ready(struct swl_rdma *rdma, uint32_t nconnections)
 {
     struct swl_nic_qp_status s;
 
-    for (uint32_t i = 0; i < nlinks; i++) {
+    for (uint32_t i = 0; i < nconnections; i++) {
         ASSERT_EQ(swl_rdma_query(rdma, i, &s), ncclSuccess);
         EXPECT_EQ(s.state, SWL_NIC_QP_READY);
     }
@@ -139,7 +139,7 @@ void expect_ready(struct swl_rdma *rdma, uint32_t nlinks)
 void rank_main(void *arg)
 {
     uint32_t rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(arg));
-    std::vector<struct swl_rdma_link> links;
+    std::vector<struct swl_rdma_connection> links;
     struct swl_rdma_config c = {};
     struct swl_rdma *rdma = nullptr;
     uint64_t *window = nullptr;
@@ -159,13 +159,13 @@ void rank_main(void *arg)
     c.rank = rank;
     c.nranks = nranks;
     c.device = static_cast<int>(rank);
-    c.links = links.data();
-    c.nlinks = static_cast<uint32_t>(links.size());
+    c.connections = links.data();
+    c.nconnections = static_cast<uint32_t>(links.size());
     c.window = window;
     c.signal_bytes = signal_bytes;
     c.window_bytes = window_bytes;
-    if (c.nlinks) {
-        ASSERT_EQ(swl_gpu_malloc(&c.tables, swl_rdma_table_bytes(c.nlinks)), cudaSuccess);
+    if (c.nconnections) {
+        ASSERT_EQ(swl_gpu_malloc(&c.tables, swl_rdma_table_bytes(c.nconnections)), cudaSuccess);
     }
     c.nics = now->nics[rank];
     c.driver = SWL_TRANSPORT_SOFT;
@@ -181,20 +181,20 @@ void rank_main(void *arg)
     if (out.created == ncclSuccess) {
         out.name = swl_rdma_name(rdma);
         out.bytes = swl_rdma_device_bytes(rdma);
-        expect_ready(rdma, c.nlinks);
-        EXPECT_EQ(swl_rdma_view(rdma)->nlinks, c.nlinks);
+        expect_ready(rdma, c.nconnections);
+        EXPECT_EQ(swl_rdma_view(rdma)->nconnections, c.nconnections);
         if (now->traffic)
             post(swl_rdma_view(rdma), rank, reinterpret_cast<uint8_t *>(window));
         // sockets take time that is not virtual
         for (int i = 0; i < 2000 && out.payload_sum + out.sum < now->traffic * expected(rank); i++)
             look(window, &out);
-        for (uint32_t i = 0; i < c.nlinks; i++) {
+        for (uint32_t i = 0; i < c.nconnections; i++) {
             const struct swl_rdma_remote &r = swl_rdma_view(rdma)->remotes[i];
 
             out.keys.insert(r.payload_lkey);
             out.ends[{links[i].peer, links[i].key}] = {r.payload_lkey, r.payload_rkey};
         }
-        expect_ready(rdma, c.nlinks);
+        expect_ready(rdma, c.nconnections);
     }
     out.destroyed = swl_rdma_destroy(rdma);
     EXPECT_EQ(swl_gpu_free(c.tables), cudaSuccess);
@@ -215,27 +215,27 @@ void run(const scenario &s)
     EXPECT_FALSE(swl_soft_stats_get(SWL_SOFT_ALL_RANKS, &stats)) << "a NIC is left over";
 }
 
-void wrong_key(struct swl_rdma_config *, struct swl_rdma_link *links)
+void wrong_key(struct swl_rdma_config *, struct swl_rdma_connection *links)
 {
     links[1].key = 7;
 }
 
-void no_window(struct swl_rdma_config *c, struct swl_rdma_link *)
+void no_window(struct swl_rdma_config *c, struct swl_rdma_connection *)
 {
     c->window = nullptr;
 }
 
-void odd_depth(struct swl_rdma_config *c, struct swl_rdma_link *)
+void odd_depth(struct swl_rdma_config *c, struct swl_rdma_connection *)
 {
     c->queue_depth = 100;
 }
 
-void by_hardware(struct swl_rdma_config *c, struct swl_rdma_link *)
+void by_hardware(struct swl_rdma_config *c, struct swl_rdma_connection *)
 {
     c->driver = SWL_TRANSPORT_MLX5;
 }
 
-void bad_peer(struct swl_rdma_config *, struct swl_rdma_link *links)
+void bad_peer(struct swl_rdma_config *, struct swl_rdma_connection *links)
 {
     links[0].peer = nranks;
 }
@@ -333,7 +333,7 @@ TEST(Rdma, OneRankWithAnErrorEndsAllRanksWithASentence)
 {
     const struct {
         const char *what;
-        void (*change)(struct swl_rdma_config *, struct swl_rdma_link *);
+        void (*change)(struct swl_rdma_config *, struct swl_rdma_connection *);
         ncclResult_t own;
     } cases[] = {{"no window", no_window, ncclInvalidArgument},
                  {"odd depth", odd_depth, ncclInvalidArgument},

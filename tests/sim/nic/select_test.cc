@@ -116,19 +116,19 @@ TEST(Select, LinksTakeTheBestOfTheirTwoEnds)
     std::string why;
 
     EXPECT_EQ(choose({all, refused, old}, &why), tcp);
-    EXPECT_EQ(swl_select_link(&all, &refused, tcp), verbs);
-    EXPECT_EQ(swl_select_link(&all, &old, tcp), mlx5);
-    EXPECT_EQ(swl_select_link(&old, &all, tcp), mlx5);
-    EXPECT_EQ(swl_select_link(&refused, &old, tcp), tcp);
-    EXPECT_EQ(swl_select_link(&plain, &all, tcp), tcp);
+    EXPECT_EQ(swl_select_driver_between(&all, &refused, tcp), verbs);
+    EXPECT_EQ(swl_select_driver_between(&all, &old, tcp), mlx5);
+    EXPECT_EQ(swl_select_driver_between(&old, &all, tcp), mlx5);
+    EXPECT_EQ(swl_select_driver_between(&refused, &old, tcp), tcp);
+    EXPECT_EQ(swl_select_driver_between(&plain, &all, tcp), tcp);
     // none is common to all, but each pair has one: the worst of them is the group's
     const struct swl_select_fact one = fact(mlx5 | verbs, 1), two = fact(verbs | tcp, 2),
                                  three = fact(tcp | mlx5, 3);
     EXPECT_EQ(choose({one, two, three}, &why), tcp);
-    EXPECT_EQ(swl_select_link(&one, &three, tcp), mlx5);
+    EXPECT_EQ(swl_select_driver_between(&one, &three, tcp), mlx5);
     // the software NIC serves all or nobody
     EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5 | soft, 1)}, &why), soft);
-    EXPECT_EQ(swl_select_link(&all, &all, soft), soft);
+    EXPECT_EQ(swl_select_driver_between(&all, &all, soft), soft);
     EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5, 1)}, &why), 0u);
     for (const char *words : {"rank 1", "rank 2"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
@@ -155,8 +155,8 @@ TEST(Select, F111_RegistersOutOfReachLeaveTheNextTransport)
     std::string why;
 
     EXPECT_EQ(choose({without, with, with}, &why), verbs);
-    EXPECT_EQ(swl_select_link(&without, &with, verbs), verbs);
-    EXPECT_EQ(swl_select_link(&with, &with, verbs), mlx5);
+    EXPECT_EQ(swl_select_driver_between(&without, &with, verbs), verbs);
+    EXPECT_EQ(swl_select_driver_between(&with, &with, verbs), mlx5);
     EXPECT_EQ(choose({fact(0, 1, why_not), with}, &why), 0u);
     for (const char *words : {"rank 0", "PeerMappingOverride=1"})
         EXPECT_NE(why.find(words), std::string::npos) << why;

@@ -1,7 +1,7 @@
-/* links.c: the links of a group to other nodes: which there are, with whom the hosts are connected for
+/* connections.c: the connections of a group to other nodes: which there are, with whom the hosts are connected for
  * their sake, and their repair after a failure.
  *
- * Layer: src/failure, implements part of group.h. The protocol of a repair is mend.h; here is what
+ * Layer: src/failure, implements part of group.h. The protocol of a repair is qp_recovery.h; here is what
  * it does to the queue pairs and to the positions of the rings. A queue pair in error has lost adds
  * that this rank counts as made. With both ends reset nothing is under way, so that the words at
  * the peer are what has come of them; this rank counts on from there, and the recovery of the next
@@ -13,7 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/memory.h"
 #include "src/base/util.h"
-#include "src/failure/mend.h"
+#include "src/failure/qp_recovery.h"
 #include "src/runtime/result.h"
 #include "transport/nic.h"
 #include "transport/rdma.h"
@@ -26,11 +26,12 @@
 
 #define POLL_NS UINT64_C(50000)
 
-static_assert(SWL_LINK_WORDS == SWL_MEND_WORDS, "the words of a link travel in one message");
+static_assert(SWL_CONNECTION_WORDS == SWL_QP_RECOVERY_WORDS,
+              "the words of a connection travel in one message");
 
-/* ---- which links ---- */
+/* ---- which connections ---- */
 
-uint32_t swl_group_nlinks(const struct ncclEpGroup *g)
+uint32_t swl_group_nconnections(const struct ncclEpGroup *g)
 {
     const struct swl_shape *s = &g->plan.shape;
 
@@ -38,8 +39,9 @@ uint32_t swl_group_nlinks(const struct ncclEpGroup *g)
 }
 
 /* Ring x = n * P + p toward remote node n, then ring y = j * P + p from served source j; both ends
- * name a link by its source and p. */
-void swl_group_fill_links(const struct ncclEpGroup *g, struct swl_rdma_link *links)
+ * name a connection by its source and p. */
+void swl_group_fill_connections(const struct ncclEpGroup *g,
+                                struct swl_rdma_connection *connections)
 {
     const struct swl_shape *s = &g->plan.shape;
     const struct swl_topology *t = &g->topology;
@@ -47,7 +49,7 @@ void swl_group_fill_links(const struct ncclEpGroup *g, struct swl_rdma_link *lin
 
     for (uint32_t m = 0; m < s->nnodes; m++) {
         for (uint32_t p = 0; m != s->node && p < s->nrings; p++)
-            links[n++] = (struct swl_rdma_link){
+            connections[n++] = (struct swl_rdma_connection){
                 .peer = swl_topology_gateway(t, s->rank, m),
                 .key = (uint64_t)s->rank << 32 | p,
             };
@@ -57,24 +59,27 @@ void swl_group_fill_links(const struct ncclEpGroup *g, struct swl_rdma_link *lin
             t->rank_node[r] != s->node && swl_topology_gateway(t, r, s->node) == s->rank;
 
         for (uint32_t p = 0; served && p < s->nrings; p++)
-            links[n++] = (struct swl_rdma_link){.peer = r, .key = (uint64_t)r << 32 | p};
+            connections[n++] =
+                (struct swl_rdma_connection){.peer = r, .key = (uint64_t)r << 32 | p};
     }
 }
 
 /* ---- what a repair does ---- */
 
-static ncclResult_t reset_link(void *context, uint32_t link, struct swl_nic_address *mine_p)
+static ncclResult_t reset_queue_pair(void *context, uint32_t connection,
+                                     struct swl_nic_address *mine_p)
 {
     const struct ncclEpGroup *g = context;
 
-    return swl_rdma_reset(g->rdma, link, mine_p);
+    return swl_rdma_reset(g->rdma, connection, mine_p);
 }
 
-static ncclResult_t connect_link(void *context, uint32_t link, const struct swl_nic_address *theirs)
+static ncclResult_t connect_queue_pair(void *context, uint32_t connection,
+                                       const struct swl_nic_address *theirs)
 {
     const struct ncclEpGroup *g = context;
 
-    return swl_rdma_reconnect(g->rdma, link, theirs);
+    return swl_rdma_reconnect(g->rdma, connection, theirs);
 }
 
 /* Copies through the staging memory of the bootstrap, which nobody else uses now. */
@@ -83,28 +88,30 @@ static ncclResult_t wait_copies(struct ncclEpGroup *g)
     return SWL_CUDA(swl_gpu_stream_wait(g->boot.stream, g->timeout_ns));
 }
 
-static ncclResult_t read_words(void *context, uint32_t link, uint64_t words[SWL_MEND_WORDS])
+static ncclResult_t read_words(void *context, uint32_t connection,
+                               uint64_t words[SWL_QP_RECOVERY_WORDS])
 {
     struct ncclEpGroup *g = context;
-    uint64_t at[SWL_LINK_WORDS];
+    uint64_t at[SWL_CONNECTION_WORDS];
 
-    swl_tables_link_words(&g->plan, link, at);
-    for (uint32_t i = 0; i < SWL_LINK_WORDS; i++)
+    swl_tables_connection_words(&g->plan, connection, at);
+    for (uint32_t i = 0; i < SWL_CONNECTION_WORDS; i++)
         SWL_TRY(SWL_CUDA(swl_gpu_copy(g->boot.host + 8ull * i, (char *)g->window.base + at[i], 8,
                                       g->boot.stream)));
     SWL_TRY(wait_copies(g));
-    memcpy(words, g->boot.host, 8ull * SWL_LINK_WORDS);
+    memcpy(words, g->boot.host, 8ull * SWL_CONNECTION_WORDS);
     return ncclSuccess;
 }
 
-static ncclResult_t adopt_words(void *context, uint32_t link, const uint64_t words[SWL_MEND_WORDS])
+static ncclResult_t adopt_words(void *context, uint32_t connection,
+                                const uint64_t words[SWL_QP_RECOVERY_WORDS])
 {
     struct ncclEpGroup *g = context;
-    uint64_t *counts[SWL_LINK_WORDS][2];
+    uint64_t *counts[SWL_CONNECTION_WORDS][2];
 
-    swl_tables_link_counts(&g->tables, &g->plan, link, counts);
-    memcpy(g->boot.host, words, 8ull * SWL_LINK_WORDS);
-    for (uint32_t i = 0; i < SWL_LINK_WORDS; i++)
+    swl_tables_connection_counts(&g->tables, &g->plan, connection, counts);
+    memcpy(g->boot.host, words, 8ull * SWL_CONNECTION_WORDS);
+    for (uint32_t i = 0; i < SWL_CONNECTION_WORDS; i++)
         for (uint32_t next = 0; next < 2; next++)
             SWL_TRY(SWL_CUDA(
                 swl_gpu_copy(counts[i][next], g->boot.host + 8ull * i, 8, g->boot.stream)));
@@ -115,12 +122,12 @@ static bool send_message(void *context, uint32_t rank, const struct swl_oob_mess
 {
     struct ncclEpGroup *g = context;
 
-    return swl_peers_send(&g->peers, rank, message);
+    return swl_host_news_send(&g->hosts, rank, message);
 }
 
-static const struct swl_mend_ops link_ops = {
-    .reset = reset_link,
-    .connect = connect_link,
+static const struct swl_qp_recovery_ops recovery_ops = {
+    .reset = reset_queue_pair,
+    .connect = connect_queue_pair,
     .read = read_words,
     .adopt = adopt_words,
     .send = send_message,
@@ -128,32 +135,36 @@ static const struct swl_mend_ops link_ops = {
 
 /* ---- with whom the hosts are connected ---- */
 
-static ncclResult_t open_mend(struct ncclEpGroup *g, const struct swl_rdma_link *links,
-                              uint32_t nlinks)
+static ncclResult_t open_recovery(struct ncclEpGroup *g,
+                                  const struct swl_rdma_connection *connections,
+                                  uint32_t nconnections)
 {
-    struct swl_mend_link *list = swl_calloc(nlinks, sizeof(*list), "%" PRIu32 " links", nlinks);
+    struct swl_qp_recovery_connection *list =
+        swl_calloc(nconnections, sizeof(*list), "%" PRIu32 " connections", nconnections);
     ncclResult_t rc;
 
     if (!list)
         return ncclSystemError;
-    for (uint32_t i = 0; i < nlinks; i++)
-        list[i] = (struct swl_mend_link){.rank = links[i].peer, .key = links[i].key};
-    rc = swl_mend_open(&g->links.mend, &link_ops, g, list, nlinks);
+    for (uint32_t i = 0; i < nconnections; i++)
+        list[i] = (struct swl_qp_recovery_connection){.rank = connections[i].peer,
+                                                      .key = connections[i].key};
+    rc = swl_qp_recovery_open(&g->connections.recovery, &recovery_ops, g, list, nconnections);
     free(list);
-    g->peers.mend = g->links.mend;
+    g->hosts.recovery = g->connections.recovery;
     return rc;
 }
 
 /* ranks[] has room for all; their number. */
-static uint32_t list_peers(const struct ncclEpGroup *g, const struct swl_rdma_link *links,
-                           uint32_t nlinks, bool *known, uint32_t *ranks)
+static uint32_t list_hosts(const struct ncclEpGroup *g,
+                           const struct swl_rdma_connection *connections, uint32_t nconnections,
+                           bool *known, uint32_t *ranks)
 {
     uint32_t n = 0;
 
     for (uint32_t r = 0; r < g->info.nranks; r++)
         known[r] = g->topology.rank_node[r] == g->plan.shape.node;
-    for (uint32_t i = 0; i < nlinks; i++)
-        known[links[i].peer] = true;
+    for (uint32_t i = 0; i < nconnections; i++)
+        known[connections[i].peer] = true;
     known[g->info.rank] = false;
     for (uint32_t r = 0; r < g->info.nranks; r++)
         if (known[r])
@@ -161,29 +172,30 @@ static uint32_t list_peers(const struct ncclEpGroup *g, const struct swl_rdma_li
     return n;
 }
 
-static ncclResult_t connect_hosts(struct ncclEpGroup *g, struct swl_rdma_link *links,
-                                  uint32_t nlinks, bool *known, uint32_t *ranks)
+static ncclResult_t connect_hosts(struct ncclEpGroup *g, struct swl_rdma_connection *connections,
+                                  uint32_t nconnections, bool *known, uint32_t *ranks)
 {
-    if (nlinks)
-        swl_group_fill_links(g, links);
-    SWL_TRY(swl_peers_connect(&g->peers, ranks, list_peers(g, links, nlinks, known, ranks)));
-    return nlinks ? open_mend(g, links, nlinks) : ncclSuccess;
+    if (nconnections)
+        swl_group_fill_connections(g, connections);
+    SWL_TRY(swl_host_news_connect(&g->hosts, ranks,
+                                  list_hosts(g, connections, nconnections, known, ranks)));
+    return nconnections ? open_recovery(g, connections, nconnections) : ncclSuccess;
 }
 
 static ncclResult_t meet(struct ncclEpGroup *g)
 {
     const uint32_t nranks = g->info.nranks;
-    const uint32_t nlinks = g->topology.nnodes > 1 ? swl_group_nlinks(g) : 0;
-    struct swl_rdma_link *links = calloc(nlinks + 1u, sizeof(*links));
+    const uint32_t nconnections = g->topology.nnodes > 1 ? swl_group_nconnections(g) : 0;
+    struct swl_rdma_connection *connections = calloc(nconnections + 1u, sizeof(*connections));
     uint32_t *ranks = calloc(nranks, sizeof(*ranks));
     bool *known = calloc(nranks, sizeof(*known));
     ncclResult_t rc;
 
-    if (links && ranks && known)
-        rc = connect_hosts(g, links, nlinks, known, ranks);
+    if (connections && ranks && known)
+        rc = connect_hosts(g, connections, nconnections, known, ranks);
     else
-        rc = swl_no_memory("%" PRIu32 " links", nlinks);
-    free(links);
+        rc = swl_no_memory("%" PRIu32 " connections", nconnections);
+    free(connections);
     free(ranks);
     free(known);
     return rc;
@@ -198,7 +210,7 @@ ncclResult_t swl_group_meet(struct ncclEpGroup *g)
     const uint64_t came = swl_gpu_now_ns();
     ncclResult_t rc;
 
-    if (!g->peers.oob) /* on all ranks or on none */
+    if (!g->hosts.oob) /* on all ranks or on none */
         return ncclSuccess;
     rc = meet(g);
     if (rc != ncclSuccess)
@@ -208,10 +220,10 @@ ncclResult_t swl_group_meet(struct ncclEpGroup *g)
 
 /* ---- repair ---- */
 
-static void tell_broken(struct ncclEpGroup *g, uint64_t gen, uint32_t link,
+static void tell_broken(struct ncclEpGroup *g, uint64_t gen, uint32_t connection,
                         const struct swl_nic_qp_status *s)
 {
-    const uint32_t peer = swl_mend_rank(g->links.mend, link);
+    const uint32_t peer = swl_qp_recovery_rank(g->connections.recovery, connection);
     const struct swl_notice notice = {
         .word = swl_poison_word(gen, peer),
         .kind = SWL_FAULT_COMPLETION,
@@ -220,16 +232,16 @@ static void tell_broken(struct ncclEpGroup *g, uint64_t gen, uint32_t link,
         .seen = (uint64_t)s->qpn << 8 | s->syndrome,
     };
 
-    swl_peers_tell(&g->peers, &notice);
+    swl_host_news_broadcast(&g->hosts, &notice);
 }
 
-/* broken[link], or NULL; the other ranks hear of the first one. */
+/* broken[connection], or NULL; the other ranks hear of the first one. */
 static ncclResult_t find_broken(struct ncclEpGroup *g, uint64_t gen, bool *broken, bool *any_p)
 {
-    const uint32_t nlinks = swl_group_nlinks(g);
+    const uint32_t nconnections = swl_group_nconnections(g);
 
     *any_p = false;
-    for (uint32_t i = 0; i < nlinks; i++) {
+    for (uint32_t i = 0; i < nconnections; i++) {
         struct swl_nic_qp_status status;
 
         SWL_TRY(swl_rdma_query(g->rdma, i, &status));
@@ -242,12 +254,12 @@ static ncclResult_t find_broken(struct ncclEpGroup *g, uint64_t gen, bool *broke
     return ncclSuccess;
 }
 
-ncclResult_t swl_group_look_at_links(struct ncclEpGroup *g, uint64_t gen, bool again)
+ncclResult_t swl_group_check_connections(struct ncclEpGroup *g, uint64_t gen, bool again)
 {
-    struct swl_links *l = &g->links;
+    struct swl_connections *l = &g->connections;
     bool done = !g->enqueued, any;
 
-    if (!l->mend || !g->rdma || (gen <= l->looked && !again))
+    if (!l->recovery || !g->rdma || (gen <= l->looked && !again))
         return ncclSuccess;
     if (!done)
         SWL_TRY(SWL_CUDA(swl_gpu_event_done(g->last, &done)));
@@ -259,9 +271,9 @@ ncclResult_t swl_group_look_at_links(struct ncclEpGroup *g, uint64_t gen, bool a
 
 void swl_group_suspect(struct ncclEpGroup *g, uint64_t gen)
 {
-    g->links.unmended = false;
-    g->links.suspect = true;
-    g->links.gen = swl_max_u64(g->links.gen, gen);
+    g->connections.unrepaired = false;
+    g->connections.suspect = true;
+    g->connections.gen = swl_max_u64(g->connections.gen, gen);
 }
 
 static ncclResult_t rounds(struct ncclEpGroup *g)
@@ -270,39 +282,39 @@ static ncclResult_t rounds(struct ncclEpGroup *g)
     bool done = false;
 
     for (;;) {
-        swl_peers_look(&g->peers);
-        SWL_TRY(swl_mend_step(g->links.mend, &done));
+        swl_host_news_poll(&g->hosts);
+        SWL_TRY(swl_qp_recovery_step(g->connections.recovery, &done));
         if (done)
             return ncclSuccess;
         if (swl_gpu_now_ns() >= end)
-            return swl_mend_expire(g->links.mend, g->timeout_ns);
+            return swl_qp_recovery_expire(g->connections.recovery, g->timeout_ns);
         swl_gpu_sleep_ns(POLL_NS);
     }
 }
 
-static ncclResult_t mend(struct ncclEpGroup *g, bool *broken)
+static ncclResult_t recover_queue_pairs(struct ncclEpGroup *g, bool *broken)
 {
-    struct swl_links *l = &g->links;
+    struct swl_connections *l = &g->connections;
     bool any;
     ncclResult_t rc;
 
     SWL_TRY(swl_group_drain(g));
     SWL_TRY(find_broken(g, l->gen, broken, &any));
     /* a peer may know of one that looks healthy here */
-    if (!any && !swl_mend_asked(l->mend) && g->peers.broken <= l->mended) {
+    if (!any && !swl_qp_recovery_asked(l->recovery) && g->hosts.broken <= l->repaired) {
         l->suspect = false;
         return ncclSuccess;
     }
-    swl_mend_begin(l->mend, broken, l->gen);
+    swl_qp_recovery_begin(l->recovery, broken, l->gen);
     /* who has a queue pair in error has told the ranks at the other ends of all of its */
-    any = any || swl_peers_reports(&g->peers, g->info.rank, l->mended);
+    any = any || swl_host_news_reports(&g->hosts, g->info.rank, l->repaired);
     for (uint32_t r = 0; r < g->info.nranks && !any; r++)
-        if (!swl_peers_reports(&g->peers, r, l->mended))
-            swl_mend_spare(l->mend, r);
+        if (!swl_host_news_reports(&g->hosts, r, l->repaired))
+            swl_qp_recovery_skip(l->recovery, r);
     rc = rounds(g);
     l->suspect = rc != ncclSuccess;
     if (rc == ncclSuccess) {
-        l->mended = swl_max_u64(l->gen, g->peers.broken);
+        l->repaired = swl_max_u64(l->gen, g->hosts.broken);
         swl_log(SWL_LEVEL_WARN,
                 "group: rank %" PRIu32 " has connected its queue pairs in error anew",
                 g->info.rank);
@@ -312,25 +324,26 @@ static ncclResult_t mend(struct ncclEpGroup *g, bool *broken)
 
 ncclResult_t swl_group_repair(struct ncclEpGroup *g, cudaStream_t stream)
 {
-    struct swl_links *l = &g->links;
+    struct swl_connections *l = &g->connections;
     bool *broken, capturing = false;
     ncclResult_t rc;
 
-    if (!l->suspect || !l->mend || !g->rdma)
+    if (!l->suspect || !l->recovery || !g->rdma)
         return ncclSuccess;
     SWL_TRY(SWL_CUDA(swl_gpu_stream_capturing(stream, &capturing)));
     if (capturing)
         return swl_fail(ncclInvalidUsage,
                         "the first call after ncclEpErrorClear looks at the queue pairs, which a "
                         "captured call cannot");
-    broken = swl_calloc(swl_group_nlinks(g), sizeof(*broken), "the states of the links");
+    broken =
+        swl_calloc(swl_group_nconnections(g), sizeof(*broken), "the states of the connections");
     if (!broken)
         return ncclSystemError;
-    rc = mend(g, broken);
+    rc = recover_queue_pairs(g, broken);
     free(broken);
     if (rc == ncclSuccess)
         return rc;
-    l->unmended = true;
+    l->unrepaired = true;
     snprintf(l->why, sizeof(l->why), "%s", swl_last_error());
     return rc;
 }

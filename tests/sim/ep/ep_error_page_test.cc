@@ -1,4 +1,4 @@
-// ep_alarm_test.cc: the host of every rank hears of a failure, wherever it happened.
+// ep_error_page_test.cc: the host of every rank hears of a failure, wherever it happened.
 #include "tests/sim/ep/ep_failure.h"
 
 namespace

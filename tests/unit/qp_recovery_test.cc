@@ -1,7 +1,7 @@
-// mend_test.cc: queue pairs connected anew at both ends (mend.c), alone: queue pairs, positions and
+// qp_recovery_test.cc: queue pairs connected anew at both ends (qp_recovery.c), alone: queue pairs, positions and
 // the channel are those of this test, and every step of every rank can fail, be late or be the last
 // one.
-#include "src/failure/mend.h"
+#include "src/failure/qp_recovery.h"
 
 #include "src/base/error.h"
 #include "transport/nic.h"
@@ -25,7 +25,7 @@ struct End {
     uint32_t peer = 0;
     uint64_t key = 0, address = 1, connected_to = 1;
     bool broken = false, reset = false;
-    uint64_t word[SWL_MEND_WORDS] = {}, counted[SWL_MEND_WORDS] = {};
+    uint64_t word[SWL_QP_RECOVERY_WORDS] = {}, counted[SWL_QP_RECOVERY_WORDS] = {};
 };
 
 struct World;
@@ -34,7 +34,7 @@ struct Rank {
     World *world = nullptr;
     uint32_t rank = 0;
     std::vector<End> ends;
-    struct swl_mend *mend = nullptr;
+    struct swl_qp_recovery *recovery = nullptr;
     std::deque<swl_oob_message> in;
     int ops = 0, fail_at = -1; // the operation of this number fails
     bool ended = false;
@@ -106,7 +106,7 @@ ncclResult_t connect(void *context, uint32_t link, const struct swl_nic_address 
     return ncclSuccess;
 }
 
-ncclResult_t read_words(void *context, uint32_t link, uint64_t words[SWL_MEND_WORDS])
+ncclResult_t read_words(void *context, uint32_t link, uint64_t words[SWL_QP_RECOVERY_WORDS])
 {
     Rank *r = rank_of(context);
     End &e = r->ends[link];
@@ -118,7 +118,7 @@ ncclResult_t read_words(void *context, uint32_t link, uint64_t words[SWL_MEND_WO
     return ncclSuccess;
 }
 
-ncclResult_t adopt(void *context, uint32_t link, const uint64_t words[SWL_MEND_WORDS])
+ncclResult_t adopt(void *context, uint32_t link, const uint64_t words[SWL_QP_RECOVERY_WORDS])
 {
     Rank *r = rank_of(context);
 
@@ -146,12 +146,12 @@ bool send(void *context, uint32_t to, const struct swl_oob_message *message)
     return true;
 }
 
-const struct swl_mend_ops ops = {reset, connect, read_words, adopt, send};
+const struct swl_qp_recovery_ops ops = {reset, connect, read_words, adopt, send};
 
 World::World(uint32_t nranks, uint64_t nkeys)
 {
     for (uint32_t r = 0; r < nranks; r++) {
-        std::vector<swl_mend_link> links;
+        std::vector<swl_qp_recovery_connection> links;
 
         ranks.push_back(std::make_unique<Rank>());
         ranks[r]->world = this;
@@ -167,8 +167,8 @@ World::World(uint32_t nranks, uint64_t nkeys)
                 ranks[r]->ends.push_back(e);
                 links.push_back({p, key});
             }
-        EXPECT_EQ(swl_mend_open(&ranks[r]->mend, &ops, ranks[r].get(), links.data(),
-                                static_cast<uint32_t>(links.size())),
+        EXPECT_EQ(swl_qp_recovery_open(&ranks[r]->recovery, &ops, ranks[r].get(), links.data(),
+                                       static_cast<uint32_t>(links.size())),
                   ncclSuccess);
     }
 }
@@ -176,7 +176,7 @@ World::World(uint32_t nranks, uint64_t nkeys)
 World::~World()
 {
     for (const auto &r : ranks)
-        swl_mend_close(r->mend);
+        swl_qp_recovery_close(r->recovery);
 }
 
 // Both ends have posted; of what the one at `r` has, `lost` adds have not come through.
@@ -186,7 +186,7 @@ void lose(World *w, Rank *r, size_t link, uint64_t lost)
     End &o = w->other(e, r->rank);
 
     e.broken = true;
-    for (uint64_t i = 0; i < SWL_MEND_WORDS; i++) {
+    for (uint64_t i = 0; i < SWL_QP_RECOVERY_WORDS; i++) {
         e.counted[i] += 10 * i + 7;
         o.word[i] = e.counted[i] - lost;
     }
@@ -201,19 +201,19 @@ void begin(Rank *r, uint64_t gen)
     r->ended = false;
     r->result = ncclSuccess;
     r->sentence.clear();
-    swl_mend_begin(r->mend, reinterpret_cast<const bool *>(broken.data()), gen);
+    swl_qp_recovery_begin(r->recovery, reinterpret_cast<const bool *>(broken.data()), gen);
 }
 
 void hear(Rank *r)
 {
     for (uint32_t p = 0; p < r->world->ranks.size(); p++)
         if (r->world->is_cut(r->rank, p))
-            swl_mend_gone(r->mend, p);
+            swl_qp_recovery_gone(r->recovery, p);
     while (!r->in.empty()) {
         const swl_oob_message m = r->in.front();
 
         r->in.pop_front();
-        swl_mend_hear(r->mend, &m);
+        swl_qp_recovery_on_message(r->recovery, &m);
     }
 }
 
@@ -231,7 +231,7 @@ void step(Rank *r)
     hear(r);
     if (r->ended)
         return;
-    const ncclResult_t rc = swl_mend_step(r->mend, &done);
+    const ncclResult_t rc = swl_qp_recovery_step(r->recovery, &done);
 
     if (rc != ncclSuccess || done)
         end(r, rc);
@@ -244,7 +244,7 @@ void run(World *w, const std::vector<uint32_t> &in_round, int turns = 4000)
         step(w->ranks[in_round[w->dice() % in_round.size()]].get());
     for (uint32_t r : in_round)
         if (!w->ranks[r]->ended)
-            end(w->ranks[r].get(), swl_mend_expire(w->ranks[r]->mend, limit_ns));
+            end(w->ranks[r].get(), swl_qp_recovery_expire(w->ranks[r]->recovery, limit_ns));
 }
 
 std::vector<uint32_t> all_of(const World &w)
@@ -265,7 +265,7 @@ void expect_whole(World *w)
 
             EXPECT_FALSE(e.broken);
             EXPECT_EQ(e.connected_to, o.address);
-            for (uint64_t i = 0; i < SWL_MEND_WORDS; i++)
+            for (uint64_t i = 0; i < SWL_QP_RECOVERY_WORDS; i++)
                 EXPECT_EQ(e.counted[i], o.word[i]) << "counts what its peer has not got";
         }
     }
@@ -392,7 +392,7 @@ TEST(Mend, ABrokenConnectionEndsBothInTimeAndIsNamed)
                                            " cannot be connected anew: that rank is gone"),
                           std::string::npos)
                     << r->sentence;
-                EXPECT_TRUE(swl_mend_lost(r->mend, 1 - r->rank));
+                EXPECT_TRUE(swl_qp_recovery_lost(r->recovery, 1 - r->rank));
             }
         }
         EXPECT_TRUE(w.ranks[0]->result != ncclSuccess || w.ranks[1]->result != ncclSuccess);
@@ -416,9 +416,9 @@ TEST(Mend, WhoDoesNotComeIsNamed)
             << w.ranks[r]->sentence;
     }
     hear(w.ranks[1].get());
-    EXPECT_TRUE(swl_mend_asked(w.ranks[1]->mend));
-    EXPECT_FALSE(swl_mend_lost(w.ranks[0]->mend, 2));
-    EXPECT_TRUE(swl_mend_lost(w.ranks[0]->mend, 1));
+    EXPECT_TRUE(swl_qp_recovery_asked(w.ranks[1]->recovery));
+    EXPECT_FALSE(swl_qp_recovery_lost(w.ranks[0]->recovery, 2));
+    EXPECT_TRUE(swl_qp_recovery_lost(w.ranks[0]->recovery, 1));
 }
 
 TEST(Mend, WhoGaveUpAtAnyMomentIsMetAgain)
@@ -434,7 +434,7 @@ TEST(Mend, WhoGaveUpAtAnyMomentIsMetAgain)
         for (unsigned i = 0; i < seed % 40; i++)
             step(w.ranks[w.dice() % 3].get());
         if (!w.ranks[victim]->ended)
-            end(w.ranks[victim].get(), swl_mend_expire(w.ranks[victim]->mend, limit_ns));
+            end(w.ranks[victim].get(), swl_qp_recovery_expire(w.ranks[victim]->recovery, limit_ns));
         if (w.ranks[victim]->result == ncclSuccess)
             continue; // it had finished
         /* the others hear of it, or run into the limit; then all come again, one after the other */
@@ -465,7 +465,7 @@ TEST(Mend, APeerInANewRoundIsFollowed)
         begin(w.ranks[1].get(), 2); // without a word to the other
         run(&w, all_of(w));
         if (w.ranks[0]->result == ncclSuccess && w.ranks[1]->result != ncclSuccess) {
-            EXPECT_TRUE(swl_mend_asked(w.ranks[0]->mend));
+            EXPECT_TRUE(swl_qp_recovery_asked(w.ranks[0]->recovery));
             begin_all(&w, 3);
             run(&w, all_of(w));
         }
@@ -508,7 +508,7 @@ TEST(Mend, D_A2_AStopCountsNoLongerWhenItsRankIsInANewRound)
     step(first);
     step(second);
     step(first); // the STOP is of its round
-    end(second, swl_mend_expire(second->mend, limit_ns));
+    end(second, swl_qp_recovery_expire(second->recovery, limit_ns));
     begin(second, 2);
     step(second);
     run(&w, all_of(w));
@@ -522,14 +522,14 @@ TEST(Mend, MessagesOfStrangersAndOfOtherRoundsAreIgnored)
 
     begin_all(&w);
     m.from = 9;
-    m.kind = SWL_MEND_ASK;
-    swl_mend_hear(w.ranks[0]->mend, &m);
+    m.kind = SWL_QP_RECOVERY_ASK;
+    swl_qp_recovery_on_message(w.ranks[0]->recovery, &m);
     m.from = 1;
-    for (int kind = SWL_MEND_OFFER; kind <= SWL_MEND_STOP; kind++) {
+    for (int kind = SWL_QP_RECOVERY_OFFER; kind <= SWL_QP_RECOVERY_STOP; kind++) {
         m.kind = static_cast<uint16_t>(kind);
         m.value[0] = 77;
         m.value[1] = 78;
-        swl_mend_hear(w.ranks[0]->mend, &m);
+        swl_qp_recovery_on_message(w.ranks[0]->recovery, &m);
     }
     run(&w, all_of(w));
     expect_whole(&w);

@@ -1,6 +1,6 @@
-/* mend.c: the state machine of mend.h. Layer: src/failure; owns its tables. Model:
+/* qp_recovery.c: the state machine of qp_recovery.h. Layer: src/failure; owns its tables. Model:
  * tests/model/repair.pml. */
-#include "src/failure/mend.h"
+#include "src/failure/qp_recovery.h"
 
 #include "src/base/error.h"
 #include "src/base/memory.h"
@@ -15,8 +15,8 @@
 static_assert(sizeof(struct swl_nic_address) == SWL_OOB_BYTES, "an address fits a message");
 
 /* One queue pair, within the rounds of its pair. */
-struct link {
-    struct swl_mend_link is;
+struct connection {
+    struct swl_qp_recovery_connection is;
     bool offered, connected, told, adopted;
     bool has_theirs;
     bool dirty; /* reset in a round that has not come to its end */
@@ -35,63 +35,65 @@ struct pair {
     bool asked; /* before this round began */
 };
 
-struct swl_mend {
-    const struct swl_mend_ops *ops;
+struct swl_qp_recovery {
+    const struct swl_qp_recovery_ops *ops;
     void *context;
-    struct link *links;
+    struct connection *connections;
     struct pair *pairs;
-    uint32_t nlinks, npairs;
+    uint32_t nconnections, npairs;
     uint64_t round, generation;
     bool active;
-    ncclResult_t failed; /* in swl_mend_hear: said by the next step */
+    ncclResult_t failed; /* in swl_qp_recovery_on_message: said by the next step */
     uint32_t stopped;    /* the rank that said STOP; UINT32_MAX: none */
 };
 
-ncclResult_t swl_mend_open(struct swl_mend **mend_p, const struct swl_mend_ops *ops, void *context,
-                           const struct swl_mend_link *links, uint32_t nlinks)
+ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **mend_p,
+                                  const struct swl_qp_recovery_ops *ops, void *context,
+                                  const struct swl_qp_recovery_connection *connections,
+                                  uint32_t nconnections)
 {
-    struct swl_mend *m = calloc(1, sizeof(*m));
+    struct swl_qp_recovery *m = calloc(1, sizeof(*m));
 
     if (m) {
-        m->links = calloc(nlinks + 1u, sizeof(*m->links));
-        m->pairs = calloc(nlinks + 1u, sizeof(*m->pairs));
+        m->connections = calloc(nconnections + 1u, sizeof(*m->connections));
+        m->pairs = calloc(nconnections + 1u, sizeof(*m->pairs));
     }
-    if (!m || !m->links || !m->pairs) {
-        swl_mend_close(m);
-        return swl_no_memory("the repair of %" PRIu32 " links", nlinks);
+    if (!m || !m->connections || !m->pairs) {
+        swl_qp_recovery_close(m);
+        return swl_no_memory("the repair of %" PRIu32 " connections", nconnections);
     }
     m->ops = ops;
     m->context = context;
-    m->nlinks = nlinks;
+    m->nconnections = nconnections;
     m->stopped = UINT32_MAX;
-    for (uint32_t i = 0; i < nlinks; i++) {
+    for (uint32_t i = 0; i < nconnections; i++) {
         uint32_t p = 0;
 
-        m->links[i].is = links[i];
-        while (p < m->npairs && m->pairs[p].rank != links[i].rank)
+        m->connections[i].is = connections[i];
+        while (p < m->npairs && m->pairs[p].rank != connections[i].rank)
             p++;
-        m->pairs[p].rank = links[i].rank;
+        m->pairs[p].rank = connections[i].rank;
         m->npairs += p == m->npairs;
     }
     *mend_p = m;
     return ncclSuccess;
 }
 
-void swl_mend_close(struct swl_mend *m)
+void swl_qp_recovery_close(struct swl_qp_recovery *m)
 {
     if (!m)
         return;
-    free(m->links);
+    free(m->connections);
     free(m->pairs);
     free(m);
 }
 
-uint32_t swl_mend_rank(const struct swl_mend *m, uint32_t link)
+uint32_t swl_qp_recovery_rank(const struct swl_qp_recovery *m, uint32_t connection)
 {
-    return m->links[link].is.rank;
+    return m->connections[connection].is.rank;
 }
 
-static struct pair *pair_of(struct swl_mend *m, uint32_t rank)
+static struct pair *pair_of(struct swl_qp_recovery *m, uint32_t rank)
 {
     for (uint32_t p = 0; p < m->npairs; p++)
         if (m->pairs[p].rank == rank)
@@ -100,12 +102,12 @@ static struct pair *pair_of(struct swl_mend *m, uint32_t rank)
 }
 
 /* Two ranks begin again, with whatever rounds they are in now. */
-static void start_pair(struct swl_mend *m, struct pair *p)
+static void start_pair(struct swl_qp_recovery *m, struct pair *p)
 {
     p->ask = true;
     p->agreed = p->reset = p->done = false;
-    for (uint32_t i = 0; i < m->nlinks; i++) {
-        struct link *l = &m->links[i];
+    for (uint32_t i = 0; i < m->nconnections; i++) {
+        struct connection *l = &m->connections[i];
 
         if (l->is.rank != p->rank)
             continue;
@@ -114,7 +116,7 @@ static void start_pair(struct swl_mend *m, struct pair *p)
     }
 }
 
-void swl_mend_begin(struct swl_mend *m, const bool *broken, uint64_t generation)
+void swl_qp_recovery_begin(struct swl_qp_recovery *m, const bool *broken, uint64_t generation)
 {
     m->round++;
     m->generation = generation;
@@ -125,15 +127,15 @@ void swl_mend_begin(struct swl_mend *m, const bool *broken, uint64_t generation)
         struct pair *pair = &m->pairs[p];
 
         pair->broken = false;
-        for (uint32_t i = 0; i < m->nlinks; i++)
-            pair->broken = pair->broken || (broken[i] && m->links[i].is.rank == pair->rank);
+        for (uint32_t i = 0; i < m->nconnections; i++)
+            pair->broken = pair->broken || (broken[i] && m->connections[i].is.rank == pair->rank);
         pair->asked = pair->heard > pair->answered;
         start_pair(m, pair);
         pair->answered = pair->heard;
     }
 }
 
-void swl_mend_spare(struct swl_mend *m, uint32_t rank)
+void swl_qp_recovery_skip(struct swl_qp_recovery *m, uint32_t rank)
 {
     struct pair *p = pair_of(m, rank);
 
@@ -145,7 +147,7 @@ void swl_mend_spare(struct swl_mend *m, uint32_t rank)
 
 /* ---- what peers say ---- */
 
-static void hear_ask(struct swl_mend *m, struct pair *p, const struct swl_oob_message *message)
+static void on_ask(struct swl_qp_recovery *m, struct pair *p, const struct swl_oob_message *message)
 {
     if (message->value[0] > p->heard) {
         p->heard = message->value[0];
@@ -164,51 +166,52 @@ static void hear_ask(struct swl_mend *m, struct pair *p, const struct swl_oob_me
         p->agreed = true;
 }
 
-static struct link *link_of(struct swl_mend *m, const struct pair *p, uint64_t key)
+static struct connection *connection_of(struct swl_qp_recovery *m, const struct pair *p,
+                                        uint64_t key)
 {
-    for (uint32_t i = 0; i < m->nlinks; i++)
-        if (m->links[i].is.rank == p->rank && m->links[i].is.key == key)
-            return &m->links[i];
+    for (uint32_t i = 0; i < m->nconnections; i++)
+        if (m->connections[i].is.rank == p->rank && m->connections[i].is.key == key)
+            return &m->connections[i];
     return NULL;
 }
 
-static void hear_link(struct swl_mend *m, const struct pair *p,
-                      const struct swl_oob_message *message)
+static void on_link(struct swl_qp_recovery *m, const struct pair *p,
+                    const struct swl_oob_message *message)
 {
-    struct link *l = link_of(m, p, message->value[2]);
+    struct connection *l = connection_of(m, p, message->value[2]);
 
     if (!l)
         return;
-    if (message->kind == SWL_MEND_OFFER) {
+    if (message->kind == SWL_QP_RECOVERY_OFFER) {
         memcpy(l->theirs.bytes, message->bytes, sizeof(l->theirs.bytes));
         l->has_theirs = true;
     } else if (!l->adopted) {
-        m->failed = m->ops->adopt(m->context, (uint32_t)(l - m->links), message->value + 3);
+        m->failed = m->ops->adopt(m->context, (uint32_t)(l - m->connections), message->value + 3);
         l->adopted = m->failed == ncclSuccess;
     }
 }
 
-void swl_mend_hear(struct swl_mend *m, const struct swl_oob_message *message)
+void swl_qp_recovery_on_message(struct swl_qp_recovery *m, const struct swl_oob_message *message)
 {
     struct pair *p = pair_of(m, message->from);
 
     if (!p)
         return;
-    if (message->kind == SWL_MEND_ASK) {
-        hear_ask(m, p, message);
+    if (message->kind == SWL_QP_RECOVERY_ASK) {
+        on_ask(m, p, message);
         return;
     }
     /* of these rounds only */
     if (!m->active || m->failed != ncclSuccess || message->value[0] != p->heard ||
         message->value[1] != m->round)
         return;
-    if (message->kind == SWL_MEND_STOP)
+    if (message->kind == SWL_QP_RECOVERY_STOP)
         m->stopped = p->rank;
     else
-        hear_link(m, p, message);
+        on_link(m, p, message);
 }
 
-void swl_mend_gone(struct swl_mend *m, uint32_t rank)
+void swl_qp_recovery_gone(struct swl_qp_recovery *m, uint32_t rank)
 {
     struct pair *p = pair_of(m, rank);
 
@@ -218,7 +221,7 @@ void swl_mend_gone(struct swl_mend *m, uint32_t rank)
 
 /* ---- what this rank does ---- */
 
-static bool say(struct swl_mend *m, const struct pair *p, enum swl_mend_kind kind,
+static bool say(struct swl_qp_recovery *m, const struct pair *p, enum swl_qp_recovery_kind kind,
                 struct swl_oob_message *message)
 {
     message->kind = (uint16_t)kind;
@@ -227,34 +230,34 @@ static bool say(struct swl_mend *m, const struct pair *p, enum swl_mend_kind kin
     return m->ops->send(m->context, p->rank, message);
 }
 
-static void ask(struct swl_mend *m, struct pair *p)
+static void ask(struct swl_qp_recovery *m, struct pair *p)
 {
     struct swl_oob_message message = {.value = {0, 0, p->broken, m->generation}};
 
     if (p->ask)
-        p->ask = !say(m, p, SWL_MEND_ASK, &message);
+        p->ask = !say(m, p, SWL_QP_RECOVERY_ASK, &message);
 }
 
-static ncclResult_t reset_pair(struct swl_mend *m, struct pair *p)
+static ncclResult_t reset_pair(struct swl_qp_recovery *m, struct pair *p)
 {
-    for (uint32_t i = 0; !p->reset && i < m->nlinks; i++) {
-        if (m->links[i].is.rank != p->rank)
+    for (uint32_t i = 0; !p->reset && i < m->nconnections; i++) {
+        if (m->connections[i].is.rank != p->rank)
             continue;
-        m->links[i].dirty = true;
-        SWL_TRY(m->ops->reset(m->context, i, &m->links[i].mine));
+        m->connections[i].dirty = true;
+        SWL_TRY(m->ops->reset(m->context, i, &m->connections[i].mine));
     }
     p->reset = true;
     return ncclSuccess;
 }
 
-static ncclResult_t step_link(struct swl_mend *m, const struct pair *p, uint32_t i)
+static ncclResult_t step_link(struct swl_qp_recovery *m, const struct pair *p, uint32_t i)
 {
-    struct link *l = &m->links[i];
+    struct connection *l = &m->connections[i];
     struct swl_oob_message message = {.value = {0, 0, l->is.key}};
 
     if (!l->offered) {
         memcpy(message.bytes, l->mine.bytes, sizeof(l->mine.bytes));
-        l->offered = say(m, p, SWL_MEND_OFFER, &message);
+        l->offered = say(m, p, SWL_QP_RECOVERY_OFFER, &message);
     }
     if (l->offered && l->has_theirs && !l->connected) {
         SWL_TRY(m->ops->connect(m->context, i, &l->theirs));
@@ -262,12 +265,12 @@ static ncclResult_t step_link(struct swl_mend *m, const struct pair *p, uint32_t
     }
     if (l->connected && !l->told) {
         SWL_TRY(m->ops->read(m->context, i, message.value + 3));
-        l->told = say(m, p, SWL_MEND_WORDS_ARE, &message);
+        l->told = say(m, p, SWL_QP_RECOVERY_WORDS_MESSAGE, &message);
     }
     return ncclSuccess;
 }
 
-static ncclResult_t step_pair(struct swl_mend *m, struct pair *p)
+static ncclResult_t step_pair(struct swl_qp_recovery *m, struct pair *p)
 {
     bool done = true;
 
@@ -286,8 +289,8 @@ static ncclResult_t step_pair(struct swl_mend *m, struct pair *p)
         return ncclSuccess;
     }
     SWL_TRY(reset_pair(m, p));
-    for (uint32_t i = 0; i < m->nlinks; i++) {
-        const struct link *l = &m->links[i];
+    for (uint32_t i = 0; i < m->nconnections; i++) {
+        const struct connection *l = &m->connections[i];
 
         if (l->is.rank != p->rank)
             continue;
@@ -295,25 +298,25 @@ static ncclResult_t step_pair(struct swl_mend *m, struct pair *p)
         done = done && l->told && l->adopted;
     }
     p->done = done;
-    for (uint32_t i = 0; done && i < m->nlinks; i++)
-        if (m->links[i].is.rank == p->rank)
-            m->links[i].dirty = false;
+    for (uint32_t i = 0; done && i < m->nconnections; i++)
+        if (m->connections[i].is.rank == p->rank)
+            m->connections[i].dirty = false;
     return ncclSuccess;
 }
 
 /* The round is over; peers that are still in it hear so. */
-static void stop(struct swl_mend *m, ncclResult_t rc)
+static void stop(struct swl_qp_recovery *m, ncclResult_t rc)
 {
     m->active = false;
     for (uint32_t p = 0; p < m->npairs; p++) {
         struct swl_oob_message message = {.value = {0, 0, (uint64_t)rc}};
 
         if (!m->pairs[p].gone)
-            (void)say(m, &m->pairs[p], SWL_MEND_STOP, &message);
+            (void)say(m, &m->pairs[p], SWL_QP_RECOVERY_STOP, &message);
     }
 }
 
-ncclResult_t swl_mend_step(struct swl_mend *m, bool *done_p)
+ncclResult_t swl_qp_recovery_step(struct swl_qp_recovery *m, bool *done_p)
 {
     ncclResult_t rc = m->failed;
     bool done = true;
@@ -335,17 +338,17 @@ ncclResult_t swl_mend_step(struct swl_mend *m, bool *done_p)
 }
 
 /* What the pair waits for. */
-static const char *missing_text(const struct swl_mend *m, const struct pair *p)
+static const char *missing_text(const struct swl_qp_recovery *m, const struct pair *p)
 {
     if (p->heard == 0 || !p->agreed)
         return "has not come to connect its queue pairs anew; it may not have cleared the failure";
-    for (uint32_t i = 0; i < m->nlinks; i++)
-        if (m->links[i].is.rank == p->rank && !m->links[i].has_theirs)
+    for (uint32_t i = 0; i < m->nconnections; i++)
+        if (m->connections[i].is.rank == p->rank && !m->connections[i].has_theirs)
             return "has not reset its queue pairs";
     return "has not connected its queue pairs anew";
 }
 
-ncclResult_t swl_mend_expire(struct swl_mend *m, uint64_t limit_ns)
+ncclResult_t swl_qp_recovery_expire(struct swl_qp_recovery *m, uint64_t limit_ns)
 {
     ncclResult_t rc = ncclSuccess;
     char time[32];
@@ -359,7 +362,7 @@ ncclResult_t swl_mend_expire(struct swl_mend *m, uint64_t limit_ns)
     return rc;
 }
 
-bool swl_mend_lost(const struct swl_mend *m, uint32_t rank)
+bool swl_qp_recovery_lost(const struct swl_qp_recovery *m, uint32_t rank)
 {
     for (uint32_t p = 0; p < m->npairs; p++)
         if (m->pairs[p].rank == rank)
@@ -367,7 +370,7 @@ bool swl_mend_lost(const struct swl_mend *m, uint32_t rank)
     return false;
 }
 
-bool swl_mend_asked(const struct swl_mend *m)
+bool swl_qp_recovery_asked(const struct swl_qp_recovery *m)
 {
     for (uint32_t p = 0; p < m->npairs; p++)
         if (m->pairs[p].heard > m->pairs[p].answered)

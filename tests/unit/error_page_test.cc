@@ -1,5 +1,5 @@
-// alarm_test.cc: which alarms count for a rank, before and after ErrorClear and the recovery.
-#include "src/failure/alarm.h"
+// error_page_test.cc: which error words count for a rank, before and after ErrorClear and the recovery.
+#include "src/failure/error_page.h"
 
 #include "kernels/common/faults.h"
 
@@ -10,21 +10,21 @@ namespace
 
 struct Node {
     uint64_t words[3] = {};
-    struct swl_alarm alarm = {};
+    struct swl_error_page page = {};
     uint64_t clears = 0, settled = swl_settled_word(0, 1);
 
     Node()
     {
-        alarm.page.ptr = words;
-        alarm.nwords = 3;
+        page.memory.ptr = words;
+        page.nwords = 3;
     }
     bool rings()
     {
-        return swl_alarm_rings(&alarm, clears, settled);
+        return swl_error_page_is_set(&page, clears, settled);
     }
     void clear()
     {
-        swl_alarm_clear(&alarm, settled);
+        swl_error_page_clear(&page, settled);
         clears++;
     }
     void kernel_ran(uint64_t gen)
@@ -51,7 +51,7 @@ TEST(Alarm, OfAnyRankOfTheNodeIsHeard)
 
         n.words[i] = swl_poison_word(1, 7);
         EXPECT_TRUE(n.rings());
-        EXPECT_EQ(swl_poison_missing(n.alarm.heard), 7u);
+        EXPECT_EQ(swl_poison_missing(n.page.heard), 7u);
     }
 }
 
@@ -115,7 +115,7 @@ TEST(Alarm, OfAnOlderGenerationDoesNotHideANewerOne)
     EXPECT_TRUE(n.rings());
     n.words[0] = swl_poison_word(4, 1); /* a late write of a peer that was behind */
     EXPECT_TRUE(n.rings());
-    EXPECT_EQ(swl_poison_missing(n.alarm.heard), 2u);
+    EXPECT_EQ(swl_poison_missing(n.page.heard), 2u);
 }
 
 } // namespace
