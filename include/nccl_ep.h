@@ -338,7 +338,8 @@ constexpr ncclEpGroupConfig_t ncclEpGroupConfigInit_(unsigned int magic)
  *
  * Common: ncclInvalidArgument for malformed calls, ncclInvalidUsage for what is not possible here
  * or now; swimlaneLastError() of swimlane.h has the sentence. A refused call has enqueued nothing
- * and changed nothing. "Collective" calls are made by all ranks of the group in the same order.
+ * and changed nothing. A group or a handle that was destroyed is refused with ncclInvalidArgument, until
+ * a later one has got its address. "Collective" calls are made by all ranks of the group in the same order.
  * Data-path calls enqueue on the given stream only and never wait on the host.
  * ------------------------------------------------------------------------------------------- */
 

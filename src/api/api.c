@@ -143,6 +143,7 @@ static ncclResult_t destroy_group(struct ncclEpGroup *group)
 
     if (!group)
         return ncclSuccess;
+    SWL_TRY(swl_known_group(group));
     swl_call_rank((int)swl_info_of_group(group)->rank);
     rc = swl_scope_device(&scope, swl_info_of_group(group)->device);
     refused = swl_refuse_capture(NULL);
@@ -194,6 +195,7 @@ static ncclResult_t refuse_mask(const struct ncclEpGroup *group, const void *poi
                                 const char *field)
 {
     SWL_ARG(group, "ep_group is NULL");
+    SWL_TRY(swl_known_group(group));
     swl_call_rank((int)swl_info_of_group(group)->rank);
     SWL_ARG(pointer, "%s is NULL", field);
     return swl_fail(ncclInvalidUsage, "the group was created without enable_mask");

@@ -29,6 +29,7 @@ static ncclResult_t handle_mem_size(const struct ncclEpGroup *group,
 
     SWL_ARG(group, "ep_group is NULL");
     SWL_ARG(size_out, "size_out is NULL");
+    SWL_TRY(swl_known_group(group));
     swl_call_rank((int)swl_info_of_group(group)->rank);
     SWL_TRY(swl_check_handle(swl_info_of_group(group), args, &config));
     *size_out = handle_bytes(group, &config);
@@ -176,6 +177,7 @@ static ncclResult_t destroy_handle(struct ncclEpHandle *handle)
 
     if (!handle)
         return ncclSuccess;
+    SWL_TRY(swl_known_handle(handle));
     if (!swl_info_of_handle(handle)->group)
         return swl_handle_destroy(handle);
     SWL_TRY(swl_scope_enter_handle(&scope, handle));
@@ -280,6 +282,7 @@ static ncclResult_t complete(const struct ncclEpHandle *handle,
                              const ncclEpCompleteConfig_t *config)
 {
     SWL_ARG(handle, "handle is NULL");
+    SWL_TRY(swl_known_handle(handle));
     SWL_TRY(swl_check_complete(config));
     if (!swl_info_of_handle(handle)->group)
         return swl_fail(ncclInvalidUsage, "the group of this handle is destroyed");

@@ -41,7 +41,10 @@ struct swl_region {
     uint64_t offset; /* of `base` in the symmetric memory, equal on all ranks */
 };
 
+#define SWL_GROUP_ALIVE 0x70756f7267u
+
 struct swl_group_info {
+    uint64_t alive; /* SWL_GROUP_ALIVE, from the end of creation to that of destruction */
     ncclEpAlgorithm_t algorithm;
     uint32_t level; /* 1 if the version of the configuration is at most 1, else 2 */
     uint32_t nranks, rank;
@@ -64,7 +67,10 @@ struct swl_group_info {
 };
 
 /* ---- description of a handle, first member of struct ncclEpHandle ---- */
+#define SWL_HANDLE_ALIVE 0x656c646e6168u
+
 struct swl_handle_info {
+    uint64_t alive;            /* SWL_HANDLE_ALIVE */
     struct ncclEpGroup *group; /* NULL: orphan, its group is gone */
     ncclEpLayout_t layout;
     uint32_t topk;     /* K; 0 = not yet known */

@@ -3,6 +3,20 @@
 
 #include "src/runtime/result.h"
 
+ncclResult_t swl_known_group(const struct ncclEpGroup *group)
+{
+    SWL_ARG(swl_info_of_group(group)->alive == SWL_GROUP_ALIVE,
+            "ep_group is no group, or was destroyed");
+    return ncclSuccess;
+}
+
+ncclResult_t swl_known_handle(const struct ncclEpHandle *handle)
+{
+    SWL_ARG(swl_info_of_handle(handle)->alive == SWL_HANDLE_ALIVE,
+            "handle is no handle, or was destroyed");
+    return ncclSuccess;
+}
+
 ncclResult_t swl_scope_device(struct swl_scope *s, int device)
 {
     ncclResult_t rc = SWL_CUDA(swl_gpu_current(&s->before));
@@ -39,8 +53,10 @@ ncclResult_t swl_scope_enter_anyway(struct swl_scope *s, const struct ncclEpGrou
 
 ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group)
 {
-    const ncclResult_t rc = swl_scope_enter_anyway(s, group);
+    ncclResult_t rc;
 
+    SWL_TRY(swl_known_group(group));
+    rc = swl_scope_enter_anyway(s, group);
     if (rc != ncclSuccess)
         swl_gpu_mutex_unlock(s->lock);
     return rc;
@@ -50,6 +66,7 @@ ncclResult_t swl_scope_enter_handle(struct swl_scope *s, const struct ncclEpHand
 {
     const struct swl_handle_info *info = swl_info_of_handle(handle);
 
+    SWL_TRY(swl_known_handle(handle));
     if (!info->group)
         return swl_fail(ncclInvalidUsage, "the group of this handle is destroyed");
     return swl_scope_enter(s, info->group);

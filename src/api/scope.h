@@ -20,6 +20,10 @@ struct swl_scope {
     int device;
 };
 
+/* InvalidArgument for what is no group (no handle), or was destroyed; not NULL. */
+ncclResult_t swl_known_group(const struct ncclEpGroup *group);
+ncclResult_t swl_known_handle(const struct ncclEpHandle *handle);
+
 /* Make `device` current. After a failure whoever has to go on may do so, and leaves the scope. */
 ncclResult_t swl_scope_device(struct swl_scope *s, int device);
 /* Take the group's lock and make its device current; nothing is held after a failure. */

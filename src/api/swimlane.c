@@ -27,6 +27,7 @@ static ncclResult_t mem_alloc(struct ncclEpGroup *group, size_t bytes, void **pt
     if (ptr)
         *ptr = NULL;
     SWL_ARG(group, "ep_group is NULL");
+    SWL_TRY(swl_known_group(group));
     rc = swl_scope_enter_anyway(&scope, group);
     if (rc == ncclSuccess && !ptr)
         rc = swl_fail(ncclInvalidArgument, "ptr is NULL");
@@ -70,6 +71,7 @@ static ncclResult_t mem_free(struct ncclEpGroup *group, void *ptr)
     SWL_ARG(group, "ep_group is NULL");
     if (!ptr)
         return ncclSuccess;
+    SWL_TRY(swl_known_group(group));
     rc = swl_scope_enter_anyway(&scope, group);
     return swl_scope_leave(&scope, mem_free_locked(group, ptr, rc));
 }

@@ -3,9 +3,12 @@
 
 #include "src/base/error.h"
 
+#include <pthread.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static ncclResult_t refuse(const char *format, va_list args)
 {
@@ -37,4 +40,47 @@ void *swl_calloc(uint64_t n, size_t bytes, const char *format, ...)
     (void)refuse(format, args);
     va_end(args);
     return NULL;
+}
+
+/* ---- objects of the public functions ---- */
+
+struct object {
+    struct object *next; /* of those that have ended */
+    size_t bytes;        /* behind this head */
+    alignas(max_align_t) unsigned char body[];
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct object *ended[SWL_OBJECT_KINDS];
+} objects = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void *swl_object_new(enum swl_object_kind kind, size_t bytes, const char *what)
+{
+    struct object *o;
+
+    pthread_mutex_lock(&objects.lock);
+    o = objects.ended[kind];
+    if (o)
+        objects.ended[kind] = o->next;
+    pthread_mutex_unlock(&objects.lock);
+    if (!o) {
+        o = swl_calloc(1, sizeof(*o) + bytes, "%s", what);
+        if (!o)
+            return NULL;
+        o->bytes = bytes;
+    }
+    o->next = NULL;
+    return o->body;
+}
+
+void swl_object_end(enum swl_object_kind kind, void *object)
+{
+    struct object *o = (struct object *)(void *)((char *)object - offsetof(struct object, body));
+
+    memset(object, 0, o->bytes);
+    pthread_mutex_lock(&objects.lock);
+    o->next = objects.ended[kind];
+    objects.ended[kind] = o;
+    pthread_mutex_unlock(&objects.lock);
 }

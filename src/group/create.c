@@ -258,7 +258,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
 
     if (rc != ncclSuccess)
         return swl_first_failure(refused, rc);
-    g = swl_calloc(1, sizeof(*g), "a group");
+    g = swl_object_new(SWL_OBJECT_GROUP, sizeof(*g), "a group");
     if (!g)
         return ncclSystemError;
     g->info = info;
@@ -273,6 +273,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
     }
     g->boot.grace_ns = 0;
     g->hosts.quiet = false;
+    g->info.alive = SWL_GROUP_ALIVE;
     swl_log(SWL_LEVEL_INFO,
             "group: %" PRIu32 " ranks on %" PRIu32 " nodes, %" PRIu32 " channels, %" PRIu32
             " rings of %" PRIu32 " slots per node, %" PRIu32 " SMs and %" PRIu32

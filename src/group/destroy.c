@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/failure/qp_recovery.h"
 #include "src/group/comm.h"
@@ -64,7 +65,7 @@ ncclResult_t swl_group_release(struct ncclEpGroup *group)
         swl_gpu_mutex_destroy(group->info.lock);
     swl_topology_free(&group->topology);
     free(group->rank_drivers); /* of a group that came no further */
-    free(group);
+    swl_object_end(SWL_OBJECT_GROUP, group);
     return rc;
 }
 

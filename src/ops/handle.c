@@ -129,7 +129,7 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
 {
     const uint32_t topk = config->topk ? config->topk : group->info.max_topk;
     const uint32_t most = topk ? topk : (uint32_t)swl_min_u64(group->info.nexperts, SWL_MAX_TOPK);
-    struct ncclEpHandle *handle = swl_calloc(1, sizeof(*handle), "a handle");
+    struct ncclEpHandle *handle = swl_object_new(SWL_OBJECT_HANDLE, sizeof(*handle), "a handle");
     ncclResult_t rc;
 
     if (!handle)
@@ -153,6 +153,7 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
     }
     handle->alignment = config->alignment;
     handle->fingerprint = swl_plan_fingerprint(&group->plan, &group->topology, config->layout);
+    handle->info.alive = SWL_HANDLE_ALIVE;
     handle->info.group = group;
     handle->info.layout = config->layout;
     handle->info.topk = topk;
@@ -169,7 +170,7 @@ undo_mailbox:
     handle->box->next = group->pool.free_boxes;
     group->pool.free_boxes = handle->box;
 undo_handle:
-    free(handle);
+    swl_object_end(SWL_OBJECT_HANDLE, handle);
     return rc;
 }
 
@@ -192,7 +193,7 @@ ncclResult_t swl_handle_destroy(struct ncclEpHandle *handle)
         handle->box->next = group->pool.free_boxes;
         group->pool.free_boxes = handle->box;
     }
-    free(handle);
+    swl_object_end(SWL_OBJECT_HANDLE, handle);
     return ncclSuccess;
 }
 

@@ -129,6 +129,7 @@ ncclResult_t swl_group_create(struct ncclEpGroup **group_p, ncclComm_t comm,
         return refused;
     auto *group = new ncclEpGroup();
     struct swl_group_info *info = &group->info;
+    info->alive = SWL_GROUP_ALIVE;
     info->algorithm = config->algorithm;
     info->level = config->level;
     info->nranks = static_cast<uint32_t>(comm->nranks);
@@ -209,6 +210,7 @@ ncclResult_t swl_handle_init(struct ncclEpHandle **handle_p, struct ncclEpGroup 
 {
     auto *handle = new ncclEpHandle();
 
+    handle->info.alive = SWL_HANDLE_ALIVE;
     handle->info.group = group;
     handle->info.layout = config->layout;
     handle->info.topk = config->topk;

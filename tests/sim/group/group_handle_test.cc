@@ -178,4 +178,66 @@ TEST(Handle, OrphansOnlyLetThemselvesBeDestroyed)
     });
 }
 
+// What a program does by mistake: it destroys twice, goes on with what it has destroyed, mixes the two up. Their
+// memory may serve the next of the kind already, so the dead ones here are the last ones.
+void expect_dead_handle(ncclEpHandle_t handle)
+{
+    const ncclEpDispatchInputs_t in = NCCL_EP_DISPATCH_INPUTS_INIT;
+    const ncclEpDispatchOutputs_t out = NCCL_EP_DISPATCH_OUTPUTS_INIT;
+    const ncclEpCombineInputs_t rows = NCCL_EP_COMBINE_INPUTS_INIT;
+    const ncclEpCombineOutputs_t sums = NCCL_EP_COMBINE_OUTPUTS_INIT;
+    const ncclEpTensor_t topk = NCCL_EP_TENSOR_INIT;
+    int64_t count = 5;
+
+    EXPECT_EQ(ncclEpUpdateHandle(handle, &topk, nullptr, nullptr), ncclInvalidArgument);
+    EXPECT_STREQ(swimlaneLastError(), "ncclEpUpdateHandle: handle is no handle, or was destroyed");
+    EXPECT_EQ(ncclEpDispatch(handle, &in, &out, nullptr, nullptr, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpCombine(handle, &rows, &sums, nullptr, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpComplete(handle, nullptr, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(swimlaneHandleRecvCount(handle, &count), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpHandleDestroy(handle), ncclInvalidArgument);
+}
+
+void expect_dead_group(ncclEpGroup_t group)
+{
+    ncclEpHandle_t handle = nullptr;
+    void *memory = nullptr;
+    uint64_t value;
+    size_t bytes;
+    int bits, mask = 1;
+
+    EXPECT_EQ(ncclEpGroupDestroy(group), ncclInvalidArgument);
+    EXPECT_STREQ(swimlaneLastError(), "ncclEpGroupDestroy: ep_group is no group, or was destroyed");
+    EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclEpHandleMemSize(group, NCCL_EP_LAYOUT_FLAT, nullptr, &bytes, 2),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclEpGetAsyncError(group, &bits), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpErrorClear(group), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpMaskQuery(group, &mask, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpMaskUpdate(group, &mask, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpMaskClean(group, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(swimlaneGroupQuery(group, SWIMLANE_QUERY_SMS, &value), ncclInvalidArgument);
+    EXPECT_EQ(swimlaneMemAlloc(group, 256, &memory), ncclInvalidArgument);
+    EXPECT_EQ(swimlaneMemFree(group, &value), ncclInvalidArgument);
+}
+
+TEST(Handle, D_D5_WhatWasDestroyedIsRefused)
+{
+    on_ranks({1}, [](swl_rank *rank) {
+        ncclEpGroup_t group = create(rank);
+        ncclEpHandle_t handle = init(group, 2);
+
+        expect_dead_handle(reinterpret_cast<ncclEpHandle_t>(group));
+        expect_dead_group(reinterpret_cast<ncclEpGroup_t>(handle));
+        EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
+        expect_dead_handle(handle);
+        handle = init(group, 2);
+        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
+        expect_dead_group(group);
+        EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
+        expect_dead_handle(handle);
+    });
+}
+
 } // namespace
