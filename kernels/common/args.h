@@ -54,17 +54,27 @@ struct swl_state {
     uint32_t nic_closing, nic_ticket;
 };
 
+struct swl_ht_group {
+    struct swl_positions now, next;
+#define ARRAY(type, name, count)
+#define HT_ARRAY(name, count) uint64_t *name;
+#define POSITIONS(name, count)
+#define COPIED_END
+#include "kernels/common/arrays.def"
+};
+
 struct swl_device_group {
     struct swl_shape shape;
     struct swl_window at;
     char *window; /* own window */
 #define ARRAY(type, name, count) type *name;
+#define HT_ARRAY(name, count)
 #define POSITIONS(name, count)
 #define COPIED_END
 #include "kernels/common/arrays.def"
+    struct swl_ht_group ht;
     struct swl_rdma_view net; /* link n * P + p, then (remote nodes) * P + j * P + p */
     struct swl_state *state;
-    struct swl_positions now, next;
     uint32_t route_blocks, route_warps; /* grid of the route kernel; chunks = blocks * warps */
     struct swl_fault_record *record;    /* pinned */
     uint32_t *host_bits;                /* pinned: async bits as of the last finished kernel */

@@ -211,9 +211,9 @@ SWL_DEV void advance_positions(const struct swl_device_group *g)
 
     /* the arrays of a kind lie behind each other, in the order of swl_positions */
     for (uint32_t i = me; i < out; i += all)
-        g->now.sent[i] = g->next.sent[i];
+        g->ht.now.sent[i] = g->ht.next.sent[i];
     for (uint32_t i = me; i < in; i += all)
-        g->now.recv[i] = g->next.recv[i];
+        g->ht.now.recv[i] = g->ht.next.recv[i];
 }
 
 /* `bits`: errors that anybody has reported. */

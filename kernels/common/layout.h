@@ -176,12 +176,20 @@ SWL_HD uint32_t swl_count_words(const struct swl_shape *s)
 
 /* Byte offsets from the window base, equal on all ranks. Words that others add to come first, up to
  * signal_bytes, and are registered with strict ordering. */
+struct swl_ht_window {
+#define REGION(name, element_bytes, count)
+#define HT_REGION(name, element_bytes, count) uint64_t name;
+#define SIGNALS_END
+#include "kernels/common/window.def"
+};
+
 struct swl_window {
 #define REGION(name, element_bytes, count) uint64_t name;
-#define HT_REGION                          REGION
-#define SIGNALS_END                        uint64_t signal_bytes;
+#define HT_REGION(name, element_bytes, count)
+#define SIGNALS_END uint64_t signal_bytes;
 #include "kernels/common/window.def"
     uint64_t bytes;
+    struct swl_ht_window ht;
 };
 
 SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
@@ -192,9 +200,9 @@ SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
     const uint64_t np = n * s->nrings, jp = j * s->nrings, k = s->ring_slots;
     const uint64_t l = s->nlocal_experts;
 
-#define REGION(name, element_bytes, count) w.name = swl_take(&at, (count) * (element_bytes));
-#define HT_REGION                          REGION
-#define SIGNALS_END                        w.signal_bytes = at = (at + 4095) & ~(uint64_t)4095;
+#define REGION(name, element_bytes, count)    w.name = swl_take(&at, (count) * (element_bytes));
+#define HT_REGION(name, element_bytes, count) REGION(ht.name, element_bytes, count)
+#define SIGNALS_END                           w.signal_bytes = at = (at + 4095) & ~(uint64_t)4095;
 #include "kernels/common/window.def"
     w.bytes = swl_take(&at, 0);
     return w;

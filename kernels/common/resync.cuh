@@ -58,9 +58,9 @@ SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint6
     const struct connection conn = out_connection(g, x);
 
     if (!connection_poll(conn, w, resync_at(0)) ||
-        !connection_tell(conn, g->at.forth_mark, value - g->forth_sent[x], w, resync_at(0)))
+        !connection_tell(conn, g->at.ht.forth_mark, value - g->ht.forth_sent[x], w, resync_at(0)))
         return false;
-    g->forth_sent[x] = value;
+    g->ht.forth_sent[x] = value;
     return true;
 }
 
@@ -70,9 +70,9 @@ SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64
     const struct connection conn = in_connection(g, y);
 
     if (!connection_poll(conn, w, resync_at(0)) ||
-        !connection_tell(conn, g->at.back_mark, value - g->back_sent[y], w, resync_at(0)))
+        !connection_tell(conn, g->at.ht.back_mark, value - g->ht.back_sent[y], w, resync_at(0)))
         return false;
-    g->back_sent[y] = value;
+    g->ht.back_sent[y] = value;
     return true;
 }
 
@@ -83,14 +83,14 @@ SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const stru
     const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
     uint64_t tail;
 
-    if (!await_nic_count(own_word(g, g->at.back_mark, x), 2 * w->gen, conn.qp, w, at))
+    if (!await_nic_count(own_word(g, g->at.ht.back_mark, x), 2 * w->gen, conn.qp, w, at))
         return false;
-    tail = read_from_nic(own_word(g, g->at.partial_tail, x));
-    if (!connection_add(conn, g->at.partial_credit, tail - g->now.partial_credited[x], w, at))
+    tail = read_from_nic(own_word(g, g->at.ht.partial_tail, x));
+    if (!connection_add(conn, g->at.ht.partial_credit, tail - g->ht.now.partial_credited[x], w, at))
         return false;
-    g->now.partial_recv[x] = g->next.partial_recv[x] = tail;
-    g->now.partial_credited[x] = g->next.partial_credited[x] = tail;
-    g->partial_used[x] = 0;
+    g->ht.now.partial_recv[x] = g->ht.next.partial_recv[x] = tail;
+    g->ht.now.partial_credited[x] = g->ht.next.partial_credited[x] = tail;
+    g->ht.partial_used[x] = 0;
     if (x % g->shape.nrings == 0)
         g->bases_seen[x / g->shape.nrings] =
             read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
@@ -105,17 +105,18 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struc
     const struct wait_at at = resync_at(g->in[j].rank);
     uint64_t slots, requests;
 
-    if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen, conn.qp, w, at))
+    if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w->gen, conn.qp, w, at))
         return false;
-    slots = read_from_nic(own_word(g, g->at.recv_tail, y));
-    requests = read_from_nic(own_word(g, g->at.request_tail, y));
-    if (!connection_add(conn, g->at.send_credit, slots - g->now.recv_credited[y], w, at) ||
-        !connection_add(conn, g->at.request_credit, requests - g->now.request_credited[y], w, at))
+    slots = read_from_nic(own_word(g, g->at.ht.recv_tail, y));
+    requests = read_from_nic(own_word(g, g->at.ht.request_tail, y));
+    if (!connection_add(conn, g->at.ht.send_credit, slots - g->ht.now.recv_credited[y], w, at) ||
+        !connection_add(conn, g->at.ht.request_credit, requests - g->ht.now.request_credited[y], w,
+                        at))
         return false;
-    g->now.recv[y] = g->next.recv[y] = slots;
-    g->now.recv_credited[y] = g->next.recv_credited[y] = slots;
-    g->now.request_recv[y] = g->next.request_recv[y] = requests;
-    g->now.request_credited[y] = g->next.request_credited[y] = requests;
+    g->ht.now.recv[y] = g->ht.next.recv[y] = slots;
+    g->ht.now.recv_credited[y] = g->ht.next.recv_credited[y] = slots;
+    g->ht.now.request_recv[y] = g->ht.next.request_recv[y] = requests;
+    g->ht.now.request_credited[y] = g->ht.next.request_credited[y] = requests;
     if (y % g->shape.nrings == 0) {
         g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
         g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
@@ -131,18 +132,18 @@ SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct 
     for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
         const struct wait_at at = resync_at(g->out[x / p].rank);
 
-        if (!await_nic_count(own_word(g, g->at.send_credit, x), g->now.sent[x],
+        if (!await_nic_count(own_word(g, g->at.ht.send_credit, x), g->ht.now.sent[x],
                              out_connection(g, x).qp, w, at) ||
-            !await_nic_count(own_word(g, g->at.request_credit, x), g->now.request_sent[x],
+            !await_nic_count(own_word(g, g->at.ht.request_credit, x), g->ht.now.request_sent[x],
                              out_connection(g, x).qp, w, at))
             return false;
     }
     for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
         const struct wait_at at = resync_at(g->in[y / p].rank);
 
-        if (!await_nic_count(own_word(g, g->at.forth_mark, y), 2 * w->gen + 1,
+        if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w->gen + 1,
                              in_connection(g, y).qp, w, at) ||
-            !await_nic_count(own_word(g, g->at.partial_credit, y), g->now.partial_sent[y],
+            !await_nic_count(own_word(g, g->at.ht.partial_credit, y), g->ht.now.partial_sent[y],
                              in_connection(g, y).qp, w, at))
             return false;
     }
@@ -175,9 +176,9 @@ SWL_DEV void resync_local(const struct swl_device_group *g)
     const uint32_t fetches = g->shape.nlocal * g->shape.ngatherers;
 
     for (uint32_t i = lane_id(); i < links; i += 32)
-        g->link_sent[i] = g->link_taken[i] = start;
+        g->ht.link_sent[i] = g->ht.link_taken[i] = start;
     for (uint32_t i = lane_id(); i < fetches; i += 32)
-        g->fetch_asked[i] = g->fetch_given[i] = start;
+        g->ht.fetch_asked[i] = g->ht.fetch_given[i] = start;
 }
 
 /* Warp 0 of block 0. Publishes state->resynced in any case; the other blocks wait for it. */

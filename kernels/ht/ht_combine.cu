@@ -44,8 +44,8 @@ SWL_DEV void rings_begin(const struct combine_block *b)
 
         b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
         if (x < out_rings(b->g))
-            ring_room_begin(room, &b->h, r, x, b->g->now.request_sent[x]);
-        b->rings.claim[r] = y < in_rings(b->g) ? b->g->now.request_recv[y] : 0;
+            ring_room_begin(room, &b->h, r, x, b->g->ht.now.request_sent[x]);
+        b->rings.claim[r] = y < in_rings(b->g) ? b->g->ht.now.request_recv[y] : 0;
     }
 }
 

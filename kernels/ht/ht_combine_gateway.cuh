@@ -34,7 +34,7 @@ SWL_DEV uint64_t claim_end(const struct requests &from, uint32_t r)
 {
     const uint32_t y = requests_ring(from, r);
 
-    return from.b->g->now.request_recv[y] + from.b->h.recv_n[y];
+    return from.b->g->ht.now.request_recv[y] + from.b->h.recv_n[y];
 }
 
 /* Requests that have arrived and whose partial sums have a slot. */
@@ -42,11 +42,11 @@ SWL_DEV uint64_t claim_limit(const struct requests &from, uint32_t r)
 {
     const struct swl_device_group *g = from.b->g;
     const uint32_t y = requests_ring(from, r);
-    const uint64_t tail = read_from_nic(own_word(g, g->at.request_tail, y));
-    const uint64_t credit = read_from_nic(own_word(g, g->at.partial_credit, y));
+    const uint64_t tail = read_from_nic(own_word(g, g->at.ht.request_tail, y));
+    const uint64_t credit = read_from_nic(own_word(g, g->at.ht.partial_credit, y));
     /* positions of requests and partial sums run in step, from different starts */
     const uint64_t space =
-        credit + g->shape.ring_slots - g->now.partial_sent[y] + g->now.request_recv[y];
+        credit + g->shape.ring_slots - g->ht.now.partial_sent[y] + g->ht.now.request_recv[y];
 
     return tail < space ? tail : space;
 }
@@ -154,7 +154,7 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
     const int got = idle ? claim_take(from, nrings, turn, &r, &position)
                          : claim_try(from, claim_look_at(from, nrings, turn), &r, &position);
     const uint32_t y = requests_ring(from, r);
-    const uint64_t sum = g->now.partial_sent[y] + (position - g->now.request_recv[y]);
+    const uint64_t sum = g->ht.now.partial_sent[y] + (position - g->ht.now.request_recv[y]);
     const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
     const uint64_t out = (uint64_t)y * g->shape.ring_slots + sum % g->shape.ring_slots;
 
@@ -162,12 +162,12 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
     if (got != 1)
         return got == 2 ? 0 : got;
     if (lane_id() == 0) {
-        list->out = g->window + g->at.partial_out + out * swl_partial_bytes(&g->shape);
+        list->out = g->window + g->at.ht.partial_out + out * swl_partial_bytes(&g->shape);
         list->ring = r;
         list->position = sum;
     }
     if (!request_terms(b, &p->ga,
-                       (const struct swl_request *)(g->window + g->at.request_in +
+                       (const struct swl_request *)(g->window + g->at.ht.request_in +
                                                     in * swl_request_bytes(&g->shape)),
                        g->in[y / g->shape.nrings].rank, list))
         return -1;
@@ -207,7 +207,7 @@ SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t f
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.request_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.ht.request_credit, n, &b->common->watch, at))
         return -1;
     return (int)n;
 }
@@ -220,9 +220,10 @@ SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t s
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
     const uint32_t stride = swl_partial_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
-    const uint64_t from = g->at.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
+    const uint64_t from =
+        g->at.ht.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
     const uint64_t to =
-        g->at.partial_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
+        g->at.ht.partial_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
     bool ok = true;
 
     if (b->partial_bytes >= stride - stride / 8)
@@ -241,7 +242,7 @@ SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sen
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->now.partial_sent[y], sent, end);
+    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.partial_sent[y], sent, end);
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
 
@@ -249,7 +250,7 @@ SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sen
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     if (!partial_write(b, y, sent, n) ||
-        !connection_tell(in_connection(g, y), g->at.partial_tail, n, &b->common->watch, at))
+        !connection_tell(in_connection(g, y), g->at.ht.partial_tail, n, &b->common->watch, at))
         return -1;
     return (int)n;
 }
@@ -259,20 +260,20 @@ SWL_DEV int gateway_turn(const struct combine_block *b, uint32_t y, bool *open_p
 {
     const struct swl_device_group *g = b->g;
     const uint32_t count = b->h.recv_n[y];
-    const uint64_t read_end = g->now.request_recv[y] + count;
-    const uint64_t sent_end = g->now.partial_sent[y] + count;
-    const int credited = request_credit(b, y, g->next.request_recv[y], read_end);
+    const uint64_t read_end = g->ht.now.request_recv[y] + count;
+    const uint64_t sent_end = g->ht.now.partial_sent[y] + count;
+    const int credited = request_credit(b, y, g->ht.next.request_recv[y], read_end);
     int posted;
 
     if (credited < 0)
         return -1;
-    g->next.request_recv[y] += (uint32_t)credited;
-    g->next.request_credited[y] += (uint32_t)credited;
-    posted = partial_post(b, y, g->next.partial_sent[y], sent_end);
+    g->ht.next.request_recv[y] += (uint32_t)credited;
+    g->ht.next.request_credited[y] += (uint32_t)credited;
+    posted = partial_post(b, y, g->ht.next.partial_sent[y], sent_end);
     if (posted < 0)
         return -1;
-    g->next.partial_sent[y] += (uint32_t)posted;
-    *open_p = g->next.request_recv[y] != read_end || g->next.partial_sent[y] != sent_end;
+    g->ht.next.partial_sent[y] += (uint32_t)posted;
+    *open_p = g->ht.next.request_recv[y] != read_end || g->ht.next.partial_sent[y] != sent_end;
     return posted > 0 || credited > 0;
 }
 

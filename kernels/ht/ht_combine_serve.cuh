@@ -123,7 +123,7 @@ SWL_DEV void serve_turn_to(struct server *s, uint32_t group)
     s->group = group;
     s->ring = i >= serve_rings(s->b) ? SERVE_NONE : i < g->shape.local * per ? i : i + per;
     if (s->ring != SERVE_NONE)
-        s->given = g->fetch_given[s->ring];
+        s->given = g->ht.fetch_given[s->ring];
 }
 
 /* The next request of this lane's ring, if it has been made: 1 and its row, 0 not yet, -1 = a row that this
@@ -138,7 +138,7 @@ SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
     const uint64_t there = (uint64_t)g->shape.local * g->shape.ngatherers + number;
     const uint64_t slot = s->given & (slots - 1);
     const uint64_t word = /* acquire: pairs with the fence of gather_ask */
-        read_from_peer(own_word(g, g->at.fetch_request, (uint64_t)x * slots + slot));
+        read_from_peer(own_word(g, g->at.ht.fetch_request, (uint64_t)x * slots + slot));
     const uint32_t at = (uint32_t)word;
 
     if (word != fetch_word(b->common->gen, s->given, at))
@@ -151,7 +151,7 @@ SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
     }
     row->src = b->a->tokens + (uint64_t)at * b->a->row_bytes;
     row->dst =
-        g->peer_window[local] + g->at.fetch_row + (there * slots + slot) * g->shape.row_bytes;
+        g->peer_window[local] + g->at.ht.fetch_row + (there * slots + slot) * g->shape.row_bytes;
     return 1;
 }
 
@@ -174,8 +174,8 @@ SWL_DEV uint32_t serve_take(struct server *s, uint32_t mask, const struct serve_
 
         s->rows[place] = *row;
         s->given++;
-        g->fetch_given[s->ring] = s->given;
-        mark->done = peer_word(g, s->ring / per, g->at.fetch_done, there);
+        g->ht.fetch_given[s->ring] = s->given;
+        mark->done = peer_word(g, s->ring / per, g->at.ht.fetch_done, there);
         mark->upto = gen_word(s->b->common->gen, s->given);
     }
     s->turn = ((uint32_t)first_bit(warp_ballot(taken && place == n - 1)) + 1) & 31;

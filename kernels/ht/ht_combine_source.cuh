@@ -34,8 +34,8 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
     const uint32_t n =
         select_in_node(&b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_RANK, 0, list);
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
-    struct swl_request *to =
-        (struct swl_request *)(g->window + g->at.request_out + ring * swl_request_bytes(&g->shape));
+    struct swl_request *to = (struct swl_request *)(g->window + g->at.ht.request_out +
+                                                    ring * swl_request_bytes(&g->shape));
     struct swl_request_row *row = (struct swl_request_row *)(to + 1);
 
     if (lane_id() == 0) {
@@ -59,7 +59,7 @@ SWL_DEV struct ring_room request_room_of(const struct combine_block *b)
     struct ring_room room =
         ring_room_of(b->g, &b->h, &b->common->watch, b->rings.request_room, b->a->shared.nrings);
 
-    room.credit = b->g->at.request_credit;
+    room.credit = b->g->at.ht.request_credit;
     room.at = combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, SWL_NO_PEER);
     return room;
 }
@@ -81,7 +81,7 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.request_out[x / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with request_token */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->now.request_sent[x], sent, end);
+    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.request_sent[x], sent, end);
     const uint32_t bytes = swl_request_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
     const struct wait_at at =
@@ -94,11 +94,11 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
     and_in_block(window, ~window_bits(sent, n));
     if (!connection_write(
             conn,
-            {g->at.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
-             g->at.request_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * bytes,
+            {g->at.ht.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
+             g->at.ht.request_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * bytes,
              n * bytes},
             &b->common->watch, at) ||
-        !connection_tell(conn, g->at.request_tail, n, &b->common->watch, at))
+        !connection_tell(conn, g->at.ht.request_tail, n, &b->common->watch, at))
         return -1;
     return (int)n;
 }
@@ -108,14 +108,14 @@ SWL_DEV int partial_credit(const struct combine_block *b, uint32_t x, uint64_t f
 {
     const struct swl_device_group *g = b->g;
     const uint32_t n =
-        window_run(read_in_gpu(&g->partial_used[x]), from); /* pairs with source_finish */
+        window_run(read_in_gpu(&g->ht.partial_used[x]), from); /* pairs with source_finish */
     const struct wait_at at =
         combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
-    and_in_gpu(&g->partial_used[x], ~window_bits(from, n));
-    if (!connection_tell(out_connection(g, x), g->at.partial_credit, n, &b->common->watch, at))
+    and_in_gpu(&g->ht.partial_used[x], ~window_bits(from, n));
+    if (!connection_tell(out_connection(g, x), g->at.ht.partial_credit, n, &b->common->watch, at))
         return -1;
     return (int)n;
 }
@@ -125,20 +125,20 @@ SWL_DEV int source_turn(const struct combine_block *b, uint32_t x, bool *open_p)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t count = list_length(&b->h, x);
-    const uint64_t sent_end = g->now.request_sent[x] + count;
-    const uint64_t used_end = g->now.partial_recv[x] + count;
-    const int posted = request_post(b, x, g->next.request_sent[x], sent_end);
+    const uint64_t sent_end = g->ht.now.request_sent[x] + count;
+    const uint64_t used_end = g->ht.now.partial_recv[x] + count;
+    const int posted = request_post(b, x, g->ht.next.request_sent[x], sent_end);
     int credited;
 
     if (posted < 0)
         return -1;
-    g->next.request_sent[x] += (uint32_t)posted;
-    credited = partial_credit(b, x, g->next.partial_recv[x], used_end);
+    g->ht.next.request_sent[x] += (uint32_t)posted;
+    credited = partial_credit(b, x, g->ht.next.partial_recv[x], used_end);
     if (credited < 0)
         return -1;
-    g->next.partial_recv[x] += (uint32_t)credited;
-    g->next.partial_credited[x] += (uint32_t)credited;
-    *open_p = g->next.request_sent[x] != sent_end || g->next.partial_recv[x] != used_end;
+    g->ht.next.partial_recv[x] += (uint32_t)credited;
+    g->ht.next.partial_credited[x] += (uint32_t)credited;
+    *open_p = g->ht.next.request_sent[x] != sent_end || g->ht.next.partial_recv[x] != used_end;
     return posted > 0 || credited > 0;
 }
 
@@ -203,13 +203,13 @@ SWL_DEV void term_of_node(const struct combine_block *b, uint32_t token, uint64_
 {
     const struct swl_device_group *g = b->g;
     const uint32_t x = partial_ring(b, token, node);
-    const uint64_t position = g->now.partial_recv[x] + b->h.at[place];
+    const uint64_t position = g->ht.now.partial_recv[x] + b->h.at[place];
 
     term->kind = SUM_PARTIAL;
     term->ring = x;
     term->position = (uint32_t)position;
     term->wide = g->shape.wire_fp32 && b->a->dtype != SWL_FP32;
-    term->at = g->window + g->at.partial_in +
+    term->at = g->window + g->at.ht.partial_in +
                ((uint64_t)x * g->shape.ring_slots + (position & (g->shape.ring_slots - 1))) *
                    swl_partial_bytes(&g->shape);
 }
@@ -312,7 +312,7 @@ SWL_DEV void source_finish(struct sum_source *s, struct sum_list *list)
         const struct sum_term *term = &list_terms(list)[i];
 
         if (term->kind == SUM_PARTIAL)
-            window_finish_in_gpu(&s->b->g->partial_used[term->ring], term->position);
+            window_finish_in_gpu(&s->b->g->ht.partial_used[term->ring], term->position);
     }
 }
 

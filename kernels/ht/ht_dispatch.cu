@@ -71,8 +71,8 @@ SWL_DEV void rings_begin(const struct dispatch_block *b)
 
         b->rings.out_window[r] = b->rings.in_window[r] = 0;
         if (x < out_rings(b->g))
-            ring_room_begin(room, &b->h, r, x, b->g->now.sent[x]);
-        b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->now.recv[y] : 0;
+            ring_room_begin(room, &b->h, r, x, b->g->ht.now.sent[x]);
+        b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->ht.now.recv[y] : 0;
     }
 }
 

@@ -42,7 +42,7 @@ SWL_DEV uint64_t claim_end(const struct arrivals &from, uint32_t r)
 {
     const uint32_t y = arrivals_ring(from, r);
 
-    return from.b->g->now.recv[y] + from.b->h.recv_n[y];
+    return from.b->g->ht.now.recv[y] + from.b->h.recv_n[y];
 }
 
 SWL_DEV uint64_t claim_limit(const struct arrivals &from, uint32_t r)
@@ -50,7 +50,7 @@ SWL_DEV uint64_t claim_limit(const struct arrivals &from, uint32_t r)
     const struct swl_device_group *g = from.b->g;
 
     /* acquire: pairs with the source's adds */
-    return read_from_nic(own_word(g, g->at.recv_tail, arrivals_ring(from, r)));
+    return read_from_nic(own_word(g, g->at.ht.recv_tail, arrivals_ring(from, r)));
 }
 
 SWL_DEV bool claim_idle(const struct arrivals &from)
@@ -114,7 +114,7 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
     const struct swl_device_group *g = b->g;
     const uint64_t ring =
         (uint64_t)claim->ring * g->shape.ring_slots + claim->position % g->shape.ring_slots;
-    const char *slot = g->window + g->at.recv_ring + ring * swl_slot_bytes(&g->shape);
+    const char *slot = g->window + g->at.ht.recv_ring + ring * swl_slot_bytes(&g->shape);
     struct copy_row row, none = {0, 0};
     struct row_list list;
     int n;
@@ -169,7 +169,7 @@ SWL_DEV int forward_credit(const struct dispatch_block *b, uint32_t y, uint64_t 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.send_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.ht.send_credit, n, &b->common->watch, at))
         return -1;
     return (int)n;
 }
@@ -190,15 +190,15 @@ SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
         open = 0;
         for (uint32_t r = 0; r < nrings; r++) {
             const uint32_t y = b->channel + r * c;
-            const uint64_t end = g->now.recv[y] + b->h.recv_n[y];
-            const int n = forward_credit(b, y, g->next.recv[y], end);
+            const uint64_t end = g->ht.now.recv[y] + b->h.recv_n[y];
+            const int n = forward_credit(b, y, g->ht.next.recv[y], end);
 
             if (n < 0)
                 return;
-            g->next.recv[y] += (uint32_t)n;
-            g->next.recv_credited[y] += (uint32_t)n;
+            g->ht.next.recv[y] += (uint32_t)n;
+            g->ht.next.recv_credited[y] += (uint32_t)n;
             moved = moved || n > 0;
-            open += g->next.recv[y] != end;
+            open += g->ht.next.recv[y] != end;
         }
         if (open && !moved &&
             (!in_poll_channel(g, b->channel, &b->common->watch, at) ||

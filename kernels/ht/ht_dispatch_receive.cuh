@@ -73,10 +73,10 @@ SWL_DEV void receive_open(struct receiver *rc, uint32_t number)
         rc->ring = rc->nrings;
         return;
     }
-    rc->from = rc->to = rc->told = g->link_taken[rc->ring];
+    rc->from = rc->to = rc->told = g->ht.link_taken[rc->ring];
     rc->local = rc->ring / g->shape.nwriters;
     rc->rows_in_slots = !rc->b->a->entry.direct && rc->local != g->shape.local;
-    rc->slots = g->window + g->at.link_ring + rc->ring * ring_bytes;
+    rc->slots = g->window + g->at.ht.link_ring + rc->ring * ring_bytes;
     rc->nslots = rc->rows_in_slots ? g->shape.link_slots : swl_record_slots(&g->shape);
     rc->stride = rc->rows_in_slots ? swl_link_slot_bytes(&g->shape) : swl_record_bytes(&g->shape);
 }
@@ -98,14 +98,14 @@ SWL_DEV bool receive_look(struct receiver *rc)
     uint64_t tail = rc->from;
 
     if (rc->ring < rc->nrings)
-        tail = word_position(peek_from_peer(own_word(g, g->at.link_tail, rc->ring)), gen,
+        tail = word_position(peek_from_peer(own_word(g, g->at.ht.link_tail, rc->ring)), gen,
                              g->shape.start_low);
     tail = warp_shfl(tail, leader);
     if (!warp_any(tail > rc->from))
         return false;
     warp_sync(); /* the leader's look was before: the acquires of all its lanes see at least that */
     if (tail > rc->from)
-        (void)read_from_peer(own_word(g, g->at.link_tail, rc->ring));
+        (void)read_from_peer(own_word(g, g->at.ht.link_tail, rc->ring));
     rc->to = tail - rc->from < most ? tail : rc->from + most;
     return true;
 }
@@ -247,9 +247,9 @@ SWL_DEV void receive_credit(struct receiver *rc, uint32_t least)
         const uint64_t mine =
             (uint64_t)g->shape.local * g->shape.nwriters + rc->ring % g->shape.nwriters;
 
-        publish_to_peer(peer_word(g, rc->local, g->at.link_head, mine),
+        publish_to_peer(peer_word(g, rc->local, g->at.ht.link_head, mine),
                         gen_word(rc->b->common->gen, rc->from));
-        g->link_taken[rc->ring] = rc->told = rc->from;
+        g->ht.link_taken[rc->ring] = rc->told = rc->from;
     }
 }
 
@@ -290,7 +290,7 @@ SWL_DEV void receive_end(const struct receiver *rc)
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
 
     if (leads && rc->from != rc->told) /* then a pass lies behind the lanes' look at the word */
-        rc->b->g->link_taken[rc->ring] = rc->from;
+        rc->b->g->ht.link_taken[rc->ring] = rc->from;
 }
 
 SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copier *copier,

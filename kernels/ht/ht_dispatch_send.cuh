@@ -26,7 +26,7 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     const uint32_t node = g->out[x / g->shape.nrings].node;
     const uint32_t n = select_in_node(&b->h, token, node, SWL_ID_VALID, b->a->weights, list);
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
-    char *slot = g->window + g->at.send_ring + ring * swl_slot_bytes(&g->shape);
+    char *slot = g->window + g->at.ht.send_ring + ring * swl_slot_bytes(&g->shape);
     const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_SENDER, SWL_NO_PEER);
 
     if (lane_id() == 0)
@@ -55,7 +55,7 @@ SWL_DEV struct ring_room send_room_of(const struct dispatch_block *b)
     struct ring_room room =
         ring_room_of(b->g, &b->h, &b->common->watch, b->rings.out_room, b->a->block.nrings);
 
-    room.credit = b->g->at.send_credit;
+    room.credit = b->g->at.ht.send_credit;
     room.at = dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, SWL_NO_PEER);
     return room;
 }
@@ -82,9 +82,9 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
     const uint32_t stride = swl_slot_bytes(&g->shape);
     const uint32_t used = b->slot_row_at + b->a->row_bytes;
     const uint64_t slot = sent % g->shape.ring_slots;
-    const uint64_t from = g->at.send_ring + ((uint64_t)x * g->shape.ring_slots + slot) * stride;
+    const uint64_t from = g->at.ht.send_ring + ((uint64_t)x * g->shape.ring_slots + slot) * stride;
     const uint64_t to =
-        g->at.recv_ring + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
+        g->at.ht.recv_ring + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
     bool ok = true;
 
     if (used >= stride - stride / 8) { /* one write for the chunk: little between the slots */
@@ -95,7 +95,7 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
                                   {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used},
                                   &b->common->watch, at);
     }
-    return ok && connection_tell(conn, g->at.recv_tail, n, &b->common->watch, at);
+    return ok && connection_tell(conn, g->at.ht.recv_tail, n, &b->common->watch, at);
 }
 
 /* Post what ring x has ready. Returns slots posted, or -1. */
@@ -104,7 +104,7 @@ SWL_DEV int send_post(const struct dispatch_block *b, uint32_t x, uint64_t sent,
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.out_window[x / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with send_token */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->now.sent[x], sent, end);
+    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.sent[x], sent, end);
 
     if (n == 0)
         return 0;
@@ -128,14 +128,14 @@ SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
         open = 0;
         for (uint32_t i = 0; i < nrings; i++) {
             const uint32_t x = b->channel + (i + g->shape.rank) % nrings * c;
-            const uint64_t end = g->now.sent[x] + list_length(&b->h, x);
-            const int n = send_post(b, x, g->next.sent[x], end);
+            const uint64_t end = g->ht.now.sent[x] + list_length(&b->h, x);
+            const int n = send_post(b, x, g->ht.next.sent[x], end);
 
             if (n < 0)
                 return;
-            g->next.sent[x] += (uint32_t)n;
+            g->ht.next.sent[x] += (uint32_t)n;
             moved = moved || n > 0;
-            open += g->next.sent[x] != end;
+            open += g->ht.next.sent[x] != end;
         }
         if (open && !moved &&
             (!out_poll_channel(g, b->channel, &b->common->watch, at) ||

@@ -75,7 +75,8 @@ SWL_DEV struct link_target *link_targets_of(const struct swl_block *b)
 SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
-    const uint64_t *word = own_word(g, g->at.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
+    const uint64_t *word =
+        own_word(g, g->at.ht.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
 
     return word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
 }
@@ -111,9 +112,9 @@ SWL_DEV void row_write_prepare(struct row_writer *rw)
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
         struct link_state *l = &rw->link[gpu];
 
-        l->sent = l->marked = l->published = g->link_sent[gpu * g->shape.nwriters + rw->q];
+        l->sent = l->marked = l->published = g->ht.link_sent[gpu * g->shape.nwriters + rw->q];
         l->freed = l->sent; /* a ring is empty between calls: its rank's entry word says so */
-        l->ring = g->peer_window[gpu] + g->at.link_ring + mine * ring_bytes;
+        l->ring = g->peer_window[gpu] + g->at.ht.link_ring + mine * ring_bytes;
     }
 }
 
@@ -147,7 +148,7 @@ SWL_DEV void row_write_publish(struct row_writer *rw, bool all)
         if (all)
             l->marked = l->sent;
         if (l->marked != l->published)
-            publish_to_peer(peer_word(g, gpu, g->at.link_tail, mine),
+            publish_to_peer(peer_word(g, gpu, g->at.ht.link_tail, mine),
                             gen_word(rw->w->gen, l->marked));
         l->published = l->marked;
     }
@@ -196,7 +197,7 @@ SWL_DEV void row_write_end(struct row_writer *rw)
 
     row_write_flush(rw);
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32)
-        g->link_sent[gpu * g->shape.nwriters + rw->q] = rw->link[gpu].sent;
+        g->ht.link_sent[gpu * g->shape.nwriters + rw->q] = rw->link[gpu].sent;
 }
 
 /* A list cut into runs of equal token and gpu: one destination each. All lanes the same but `of`. */

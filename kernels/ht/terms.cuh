@@ -64,7 +64,7 @@ SWL_DEV uint64_t fetch_word(uint64_t gen, uint64_t position, uint32_t row)
 /* Of rank `local`: rows that this gatherer has asked it for. */
 SWL_DEV uint64_t *fetch_asked_of(const struct gatherer *ga, uint32_t local)
 {
-    return &ga->g->fetch_asked[(uint64_t)local * ga->g->shape.ngatherers + ga->number];
+    return &ga->g->ht.fetch_asked[(uint64_t)local * ga->g->shape.ngatherers + ga->number];
 }
 
 /* One lane: ask for the row of a term, as number `position` from that rank. Its fence came before. */
@@ -76,10 +76,10 @@ SWL_DEV void fetch_ask(const struct gatherer *ga, struct sum_term *term, uint64_
     const uint32_t slots = g->shape.fetch_slots;
     const uint64_t slot = position & (slots - 1);
 
-    post_to_peer(peer_word(g, term->ring, g->at.fetch_request, mine * slots + slot),
+    post_to_peer(peer_word(g, term->ring, g->at.ht.fetch_request, mine * slots + slot),
                  fetch_word(ga->w->gen, position, term->row));
     term->position = (uint32_t)position;
-    term->at = g->window + g->at.fetch_row + (theirs * slots + slot) * g->shape.row_bytes;
+    term->at = g->window + g->at.ht.fetch_row + (theirs * slots + slot) * g->shape.row_bytes;
 }
 
 /* All lanes: does any rank of the node need to be asked for its rows? */
@@ -134,8 +134,9 @@ SWL_DEV uint64_t term_seen(const struct gatherer *ga, const struct sum_term *ter
     const uint64_t *word;
 
     if (term->kind == SUM_PARTIAL) /* acquire: pairs with the gateway's add */
-        return read_from_nic(own_word(g, g->at.partial_tail, term->ring));
-    word = own_word(g, g->at.fetch_done, (uint64_t)term->ring * g->shape.ngatherers + ga->number);
+        return read_from_nic(own_word(g, g->at.ht.partial_tail, term->ring));
+    word =
+        own_word(g, g->at.ht.fetch_done, (uint64_t)term->ring * g->shape.ngatherers + ga->number);
     /* acquire: pairs with serve_tell */
     return word_position(read_from_peer(word), ga->w->gen, g->shape.start_low);
 }

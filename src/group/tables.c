@@ -12,6 +12,7 @@
 struct layout {
     uint64_t group, state;
 #define ARRAY(type, name, count) uint64_t name;
+#define HT_ARRAY(name, count)    uint64_t name;
 #define POSITIONS(name, count)   uint64_t name;
 #define COPIED_END               uint64_t copied;
 #include "kernels/common/arrays.def"
@@ -31,6 +32,7 @@ static struct layout layout_of(const struct swl_plan *plan)
     l.group = swl_take(&at, sizeof(struct swl_device_group));
     l.state = swl_take(&at, sizeof(struct swl_state));
 #define ARRAY(type, name, count) l.name = swl_take(&at, (count) * sizeof(type));
+#define HT_ARRAY(name, count)    POSITIONS(name, count)
 #define POSITIONS(name, count)   l.name = swl_take(&at, (count) * sizeof(uint64_t));
 #define COPIED_END               l.copied = swl_take(&at, 0);
 #include "kernels/common/arrays.def"
@@ -84,8 +86,10 @@ void swl_tables_connection_words(const struct swl_plan *plan, uint32_t connectio
 {
     const struct swl_window *w = &plan->at;
     const uint32_t out = swl_remote_nodes(&plan->shape) * plan->shape.nrings;
-    const uint64_t source[] = {w->send_credit, w->request_credit, w->partial_tail, w->back_mark};
-    const uint64_t gateway[] = {w->recv_tail, w->request_tail, w->partial_credit, w->forth_mark};
+    const uint64_t source[] = {w->ht.send_credit, w->ht.request_credit, w->ht.partial_tail,
+                               w->ht.back_mark};
+    const uint64_t gateway[] = {w->ht.recv_tail, w->ht.request_tail, w->ht.partial_credit,
+                                w->ht.forth_mark};
 
     for (uint32_t i = 0; i < SWL_CONNECTION_WORDS; i++)
         at[i] = connection < out ? source[i] + 8ull * connection
@@ -122,13 +126,14 @@ static void fill_group(struct swl_device_group *g, char *d, const struct layout 
     g->at = plan->at;
     g->window = c->window;
 #define ARRAY(type, name, count) g->name = (void *)(d + l->name);
+#define HT_ARRAY(name, count)    g->ht.name = (void *)(d + l->name);
 #define POSITIONS(name, count)
 #define COPIED_END
 #include "kernels/common/arrays.def"
     g->net = c->net;
     g->state = (void *)(d + l->state);
-    g->now = positions_at(d + l->out_now, d + l->in_now, &plan->shape);
-    g->next = positions_at(d + l->out_next, d + l->in_next, &plan->shape);
+    g->ht.now = positions_at(d + l->out_now, d + l->in_now, &plan->shape);
+    g->ht.next = positions_at(d + l->out_next, d + l->in_next, &plan->shape);
     g->route_blocks = plan->route.blocks;
     g->route_warps = plan->route.threads / 32;
     g->record = &c->pinned->record;

@@ -98,8 +98,8 @@ ncclResult_t swl_window_start(const struct swl_window_map *map, const struct swl
     const struct {
         uint64_t at, bytes;
     } words[] = {
-        {at.send_credit, out}, {at.request_credit, out}, {at.partial_tail, out},
-        {at.recv_tail, in},    {at.request_tail, in},    {at.partial_credit, in},
+        {at.ht.send_credit, out}, {at.ht.request_credit, out}, {at.ht.partial_tail, out},
+        {at.ht.recv_tail, in},    {at.ht.request_tail, in},    {at.ht.partial_credit, in},
     };
     const uint64_t bytes = out > in ? out : in;
     void *host = NULL;

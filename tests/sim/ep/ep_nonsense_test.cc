@@ -17,7 +17,7 @@ namespace
 // A field of the elements of a region of the window that NICs write, or a word that they add to.
 struct Field {
     const char *name;
-    uint64_t swl_window::*region;
+    size_t region; // of its offset in swl_window
     uint64_t (*stride)(const struct swl_shape *shape);
     uint64_t (*count)(const struct swl_shape *shape); // of elements
     uint64_t at;
@@ -88,35 +88,37 @@ constexpr uint64_t any = UINT64_MAX;
 constexpr uint64_t sel = sizeof(struct swl_slot_head), row = sizeof(struct swl_request);
 
 const Field messages[] = {
-    {"slot.gen_call", &swl_window::recv_ring, slot_bytes, in_slots, 0, 8, any},
-    {"slot.token", &swl_window::recv_ring, slot_bytes, in_slots, 8, 4, any},
-    {"slot.n", &swl_window::recv_ring, slot_bytes, in_slots, 12, 4, any},
-    {"slot.row", &swl_window::recv_ring, slot_bytes, in_slots, sel, 4, 255},
-    {"slot.expert", &swl_window::recv_ring, slot_bytes, in_slots, sel + 4, 4, nexperts - 1},
-    {"slot.weight", &swl_window::recv_ring, slot_bytes, in_slots, sel + 8, 4, any},
-    {"slot.gpu", &swl_window::recv_ring, slot_bytes, in_slots, sel + 12, 2, nlocal - 1},
-    {"slot.k", &swl_window::recv_ring, slot_bytes, in_slots, sel + 14, 2, any},
-    {"request.gen_call", &swl_window::request_in, request_bytes, in_slots, 0, 8, any},
-    {"request.token", &swl_window::request_in, request_bytes, in_slots, 8, 4, any},
-    {"request.n", &swl_window::request_in, request_bytes, in_slots, 12, 4, any},
-    {"request.row", &swl_window::request_in, request_bytes, in_slots, row, 4, 255},
-    {"request.gpu", &swl_window::request_in, request_bytes, in_slots, row + 4, 4, nlocal - 1},
-    {"partial", &swl_window::partial_in, partial_bytes, out_slots, 0, 8, any},
-    {"counts.tokens", &swl_window::counts_in, count_bytes, sources, 0, 4, 16},
-    {"counts.selections", &swl_window::counts_in, count_bytes, sources, 4 * nlocal, 4, 16},
-    {"counts.slots", &swl_window::counts_in, count_bytes, sources, 4 * nlocal *(1 + nexperts), 4,
-     16},
-    {"base", &swl_window::bases_in, base_bytes, nodes, 0, 4, 16 * 4},
+    {"slot.gen_call", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, 0, 8, any},
+    {"slot.token", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, 8, 4, any},
+    {"slot.n", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, 12, 4, any},
+    {"slot.row", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, sel, 4, 255},
+    {"slot.expert", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, sel + 4, 4,
+     nexperts - 1},
+    {"slot.weight", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, sel + 8, 4, any},
+    {"slot.gpu", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, sel + 12, 2, nlocal - 1},
+    {"slot.k", offsetof(swl_window, ht.recv_ring), slot_bytes, in_slots, sel + 14, 2, any},
+    {"request.gen_call", offsetof(swl_window, ht.request_in), request_bytes, in_slots, 0, 8, any},
+    {"request.token", offsetof(swl_window, ht.request_in), request_bytes, in_slots, 8, 4, any},
+    {"request.n", offsetof(swl_window, ht.request_in), request_bytes, in_slots, 12, 4, any},
+    {"request.row", offsetof(swl_window, ht.request_in), request_bytes, in_slots, row, 4, 255},
+    {"request.gpu", offsetof(swl_window, ht.request_in), request_bytes, in_slots, row + 4, 4,
+     nlocal - 1},
+    {"partial", offsetof(swl_window, ht.partial_in), partial_bytes, out_slots, 0, 8, any},
+    {"counts.tokens", offsetof(swl_window, counts_in), count_bytes, sources, 0, 4, 16},
+    {"counts.selections", offsetof(swl_window, counts_in), count_bytes, sources, 4 * nlocal, 4, 16},
+    {"counts.slots", offsetof(swl_window, counts_in), count_bytes, sources,
+     4 * nlocal *(1 + nexperts), 4, 16},
+    {"base", offsetof(swl_window, bases_in), base_bytes, nodes, 0, 4, 16 * 4},
 };
 const Field counters[] = {
-    {"send_credit", &swl_window::send_credit, word, out_words, 0, 8, any},
-    {"request_credit", &swl_window::request_credit, word, out_words, 0, 8, any},
-    {"partial_tail", &swl_window::partial_tail, word, out_words, 0, 8, any},
-    {"bases_tail", &swl_window::bases_tail, word, nodes, 0, 8, any},
-    {"recv_tail", &swl_window::recv_tail, word, in_words, 0, 8, any},
-    {"request_tail", &swl_window::request_tail, word, in_words, 0, 8, any},
-    {"partial_credit", &swl_window::partial_credit, word, in_words, 0, 8, any},
-    {"counts_tail", &swl_window::counts_tail, word, sources, 0, 8, any},
+    {"send_credit", offsetof(swl_window, ht.send_credit), word, out_words, 0, 8, any},
+    {"request_credit", offsetof(swl_window, ht.request_credit), word, out_words, 0, 8, any},
+    {"partial_tail", offsetof(swl_window, ht.partial_tail), word, out_words, 0, 8, any},
+    {"bases_tail", offsetof(swl_window, bases_tail), word, nodes, 0, 8, any},
+    {"recv_tail", offsetof(swl_window, ht.recv_tail), word, in_words, 0, 8, any},
+    {"request_tail", offsetof(swl_window, ht.request_tail), word, in_words, 0, 8, any},
+    {"partial_credit", offsetof(swl_window, ht.partial_credit), word, in_words, 0, 8, any},
+    {"counts_tail", offsetof(swl_window, counts_tail), word, sources, 0, 8, any},
 };
 
 struct Spoil {
@@ -134,8 +136,11 @@ void spoil_field(void *, void *to, uint64_t bytes)
         if (!spoil.armed || !group)
             continue;
         const struct swl_shape *shape = &group->plan.shape;
-        char *first = static_cast<char *>(group->window.base) +
-                      group->plan.at.*spoil.field->region + spoil.field->at;
+        uint64_t region = 0;
+
+        memcpy(&region, reinterpret_cast<char *>(&group->plan.at) + spoil.field->region,
+               sizeof(region));
+        char *first = static_cast<char *>(group->window.base) + region + spoil.field->at;
 
         for (uint64_t i = 0; i < spoil.field->count(shape) && spoil.armed; i++) {
             char *at = first + i * spoil.field->stride(shape);
@@ -306,7 +311,7 @@ void expect_no_handle(GroupStep &s, const swl_rank *rank)
 // Rows beyond the budget are dropped, so that the third trip of an update takes place.
 TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
 {
-    const Field field = {"fix", &swl_window::fix_in, fix_bytes, sources, 0, 4, 16};
+    const Field field = {"fix", offsetof(swl_window, fix_in), fix_bytes, sources, 0, 4, 16};
 
     on_ranks({2, 2}, [&field](swl_rank *rank) {
         ncclEpGroupConfig_t config = failure_config(rank->nranks, 0);
@@ -349,9 +354,9 @@ TEST_F(EpNonsense, D_E5_MarksAndPoisonAreAFaultWithASentenceAtMost)
 {
     const Field slot = messages[0];
     const Field words[] = {
-        {"forth_mark", &swl_window::forth_mark, word, in_words, 0, 8, any},
-        {"back_mark", &swl_window::back_mark, word, out_words, 0, 8, any},
-        {"poison", &swl_window::poison, word, one, 0, 8, any},
+        {"forth_mark", offsetof(swl_window, ht.forth_mark), word, in_words, 0, 8, any},
+        {"back_mark", offsetof(swl_window, ht.back_mark), word, out_words, 0, 8, any},
+        {"poison", offsetof(swl_window, poison), word, one, 0, 8, any},
     };
 
     for (const Field &field : words)
