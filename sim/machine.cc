@@ -55,10 +55,10 @@ void start_delay()
 {
     if (simt_config_get().seed == 0 || simt_stopping())
         return;
-    uint64_t dice = simt_random();
-    uint64_t span = dice % 16 == 0 ? 100000 : 2000;
+    uint64_t random = simt_random();
+    uint64_t span = random % 16 == 0 ? 100000 : 2000;
     simt_park(SIMT_WHY("stream item starts late", 0, 0), never, nullptr,
-              simt_now_ns() + (dice >> 8) % span);
+              simt_now_ns() + (random >> 8) % span);
 }
 
 void serve(void *arg)

@@ -91,7 +91,7 @@ void bench_options_free(struct bench_options *o);
  * that it follows, NCCL's and CUDA's, are remarked here. */
 void bench_quiet_library(const struct bench_options *o);
 
-/* Take a link model; false, and nothing changed, for a text that the library would not take. */
+/* Take a wire model; false, and nothing changed, for a text that the library would not take. */
 bool bench_link_take(struct bench_options *o, const char *text);
 
 /* Of a recorded routing: refuse what cannot be meant, and say on stderr what becomes of its rows. */

@@ -11,7 +11,7 @@ static int rank_main(struct swl_rank *rank, void *arg)
     return bench_run(arg, rank->rank, rank->comm) ? 0 : 1;
 }
 
-/* The link model reaches the library by its variable; without the option the variable is shown. */
+/* The wire model reaches the library by its variable; without the option the variable is shown. */
 static void set_link(struct bench_options *o)
 {
     if (o->link) {

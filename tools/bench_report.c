@@ -221,7 +221,7 @@ static void print_clock(const struct bench_options *o)
     else
         printf("\n  us and GB/s: modelled (virtual time: network %s, 10 ns for each turn\n"
                "  of all warps, NVLink takes no time); call us, wall ms: clock of the emulation\n",
-               o->link ? o->link : "without a link model");
+               o->link ? o->link : "without a wire model");
 }
 #endif
 

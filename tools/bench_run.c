@@ -241,7 +241,7 @@ static void hold_back(const struct bench_rank *r, int step, int call)
 
 /* ---- steps ---- */
 
-/* On the stream: what follows starts on all ranks at about the same time. The stand-in naps while it
+/* On the stream: what follows starts on all ranks at about the same time. The stand-in sleeps while it
  * waits long, so that a second round, which is short, brings the ranks closer together. */
 static bool barrier(struct bench_rank *r)
 {

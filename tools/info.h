@@ -5,7 +5,7 @@
 
 #include "src/base/options.h"
 #include "tools/support/json.h"
-#include "transport/select.h"
+#include "transport/choice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ struct info_options {
 /* info_build.c */
 void info_build(struct info_out *out);
 
-/* info_site.c */
+/* info_machine.c */
 void info_host(struct info_out *out, const struct info_options *o);
 void info_gpus(struct info_out *out);
 int info_count_gpus(void);

@@ -18,7 +18,7 @@ static const struct {
     {SWL_TRANSPORT_TCP, "a network interface that is up"},
 };
 
-static void ask(const struct info_options *o, uint32_t bits, struct swl_select_fact *fact_p)
+static void ask(const struct info_options *o, uint32_t bits, struct swl_driver_report *report_p)
 {
     const struct swl_options *options = o->options;
     struct swl_nic_ib ib;
@@ -31,15 +31,15 @@ static void ask(const struct info_options *o, uint32_t bits, struct swl_select_f
         near.gpu = o->gpu;
     else if (swl_gpu_pci(0, gpu, sizeof(gpu)) == cudaSuccess)
         near.gpu = gpu;
-    swl_select_ask(bits, &config, fact_p);
+    swl_driver_report_make(bits, &config, report_p);
 }
 
 /* Ranks like this one, node by node. */
 static void say_choice(struct info_out *out, const struct info_options *o, uint32_t allowed,
-                       const struct swl_select_fact *fact)
+                       const struct swl_driver_report *report)
 {
     const bool peer = allowed == 0 || (allowed & SWL_TRANSPORT_PEER) != 0;
-    const uint32_t between = swl_select_pair(fact, fact);
+    const uint32_t between = swl_choice_of_pair(report, report);
     char network[64];
 
     if (between)
@@ -63,19 +63,19 @@ static void say_choice(struct info_out *out, const struct info_options *o, uint3
 
 void info_transports(struct info_out *out, const struct info_options *o)
 {
-    struct swl_select_fact fact;
+    struct swl_driver_report report;
 
-    ask(o, o->options->transports, &fact);
+    ask(o, o->options->transports, &report);
     info_open(out, "transports", '{');
     for (size_t i = 0; i < SWL_COUNT_OF(transports); i++) {
         const uint32_t bit = transports[i].bit;
         const bool auto_peer = bit == SWL_TRANSPORT_PEER;
-        struct swl_select_fact alone = {0};
+        struct swl_driver_report alone = {0};
         char name[64];
 
         swl_transports_text(bit, name, sizeof(name));
         info_open(out, name, '{');
-        info_flag(out, "allowed", (fact.allowed & bit) != 0);
+        info_flag(out, "allowed", (report.allowed & bit) != 0);
         if (!auto_peer) {
             ask(o, bit, &alone);
             info_flag(out, "works_here", (alone.usable & bit) != 0);
@@ -86,5 +86,5 @@ void info_transports(struct info_out *out, const struct info_options *o)
         info_close(out, '}');
     }
     info_close(out, '}');
-    say_choice(out, o, o->options->transports, &fact);
+    say_choice(out, o, o->options->transports, &report);
 }

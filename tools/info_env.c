@@ -3,7 +3,7 @@
 #include "tools/info.h"
 
 #include "src/base/util.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -260,7 +260,7 @@ static void presets_of_file(struct info_out *out, const char *path)
 void info_presets(struct info_out *out, const struct info_options *o)
 {
     const char *home = getenv("HOME"), *own = getenv("NCCL_CONF_FILE");
-    char path[SWL_SITE_PATH];
+    char path[SWL_SYSFS_PATH];
 
     info_open(out, "nccl_presets", '{');
     presets_of_environment(out);

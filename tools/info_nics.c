@@ -4,7 +4,7 @@
 
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 #include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
@@ -17,14 +17,14 @@
 #define GIDS_MAX  64
 
 /* Cut paths name no file. */
-static void set_path(char path[SWL_SITE_PATH], const char *format, ...)
+static void set_path(char path[SWL_SYSFS_PATH], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static void set_path(char path[SWL_SITE_PATH], const char *format, ...)
+static void set_path(char path[SWL_SYSFS_PATH], const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(path, SWL_SITE_PATH, format, arguments);
+    vsnprintf(path, SWL_SYSFS_PATH, format, arguments);
     va_end(arguments);
 }
 
@@ -32,10 +32,10 @@ static void set_path(char path[SWL_SITE_PATH], const char *format, ...)
 static bool port_line(const char *root, const char *port, const char *file, char *text,
                       size_t bytes)
 {
-    char path[SWL_SITE_PATH];
+    char path[SWL_SYSFS_PATH];
 
     set_path(path, "%s/%s", port, file);
-    return swl_site_line(root, path, text, bytes);
+    return swl_sysfs_line(root, path, text, bytes);
 }
 
 /* ---- addresses ---- */
@@ -63,11 +63,11 @@ static bool parse_gid(const char *text, uint8_t *gid)
 static uint32_t read_gids(const char *root, const char *port, struct gid *gids)
 {
     static const uint8_t none[16];
-    char names[GIDS_MAX][SWL_SITE_NAME], path[SWL_SITE_PATH];
+    char names[GIDS_MAX][SWL_SYSFS_NAME], path[SWL_SYSFS_PATH];
     uint32_t n = 0;
 
     set_path(path, "%s/gids", port);
-    const uint32_t nnames = swl_site_list(root, path, names, GIDS_MAX);
+    const uint32_t nnames = swl_sysfs_list(root, path, names, GIDS_MAX);
 
     for (uint32_t i = 0; i < nnames && i < GIDS_MAX; i++) {
         struct gid *g = &gids[n];
@@ -76,11 +76,11 @@ static uint32_t read_gids(const char *root, const char *port, struct gid *gids)
         memset(g, 0, sizeof(*g));
         set_path(path, "%s/gids/%s", port, names[i]);
         if (!swl_parse_u64(names[i], &index) ||
-            !swl_site_line(root, path, g->text, sizeof(g->text)) ||
+            !swl_sysfs_line(root, path, g->text, sizeof(g->text)) ||
             !parse_gid(g->text, g->entry.gid) || memcmp(g->entry.gid, none, sizeof(none)) == 0)
             continue;
         set_path(path, "%s/gid_attrs/types/%s", port, names[i]);
-        if (!swl_site_line(root, path, g->type, sizeof(g->type)))
+        if (!swl_sysfs_line(root, path, g->type, sizeof(g->type)))
             snprintf(g->type, sizeof(g->type), "type unknown");
         g->entry.gid_index = (uint32_t)index;
         if (strcmp(g->type, "RoCE v2") == 0)
@@ -115,7 +115,7 @@ struct verdict {
     uint32_t port;
     int gid_index;             /* -1: none */
     uint16_t pkey, pkey_index; /* both 0: it has no table of partition keys */
-    char node[SWL_SITE_NAME];
+    char node[SWL_SYSFS_NAME];
     char why[256]; /* not usable: half a sentence */
 };
 
@@ -133,17 +133,17 @@ static bool no(struct verdict *v, const char *format, ...)
 }
 
 /* Name of the device that programs open: the folder below /sys/class/infiniband_verbs that names the NIC. */
-static bool find_node(const char *root, const char *nic, char node[SWL_SITE_NAME])
+static bool find_node(const char *root, const char *nic, char node[SWL_SYSFS_NAME])
 {
-    static char names[4 * INFO_NICS][SWL_SITE_NAME];
+    static char names[4 * INFO_NICS][SWL_SYSFS_NAME];
     const uint32_t most = SWL_COUNT_OF(names);
-    const uint32_t n = swl_site_list(root, "/sys/class/infiniband_verbs", names, most);
-    char path[SWL_SITE_PATH], text[SWL_SITE_NAME];
+    const uint32_t n = swl_sysfs_list(root, "/sys/class/infiniband_verbs", names, most);
+    char path[SWL_SYSFS_PATH], text[SWL_SYSFS_NAME];
 
     for (uint32_t i = 0; i < n && i < most; i++) {
         set_path(path, "/sys/class/infiniband_verbs/%s/ibdev", names[i]);
-        if (swl_site_line(root, path, text, sizeof(text)) && strcmp(text, nic) == 0) {
-            memcpy(node, names[i], SWL_SITE_NAME);
+        if (swl_sysfs_line(root, path, text, sizeof(text)) && strcmp(text, nic) == 0) {
+            memcpy(node, names[i], SWL_SYSFS_NAME);
             return true;
         }
     }
@@ -152,12 +152,12 @@ static bool find_node(const char *root, const char *nic, char node[SWL_SITE_NAME
 
 static bool node_opens(const char *root, struct verdict *v, const char *nic)
 {
-    char path[SWL_SITE_PATH], full[2 * SWL_SITE_PATH];
+    char path[SWL_SYSFS_PATH], full[2 * SWL_SYSFS_PATH];
 
     if (!find_node(root, nic, v->node))
         return no(v, "no program can open it: /sys has no uverbs device for it (module ib_uverbs)");
     set_path(path, "/dev/infiniband/%s", v->node);
-    if (!swl_site_exists(root, path))
+    if (!swl_sysfs_exists(root, path))
         return no(v, "%s is missing; a container must be given it", path);
     snprintf(full, sizeof(full), "%s%s", strcmp(root, "/") == 0 ? "" : root, path);
     return access(full, R_OK | W_OK) == 0 || no(v, "%s may not be opened by this user", path);
@@ -180,10 +180,10 @@ static bool port_serves(const struct info_options *o, struct verdict *v, const c
                         uint32_t number)
 {
     struct gid gids[GIDS_MAX];
-    char port[SWL_SITE_PATH], text[64];
+    char port[SWL_SYSFS_PATH], text[64];
 
     set_path(port, "/sys/class/infiniband/%s/ports/%u", nic, number);
-    if (!swl_site_exists(o->root, port))
+    if (!swl_sysfs_exists(o->root, port))
         return number == 1 && no(v, "it has no port 1");
     if (!port_line(o->root, port, "state", text, sizeof(text)) || text[0] != '4')
         return no(v, "port %u is not active", number);
@@ -205,7 +205,7 @@ static bool port_serves(const struct info_options *o, struct verdict *v, const c
 /* The same rules as swl_port_open, but from what /sys and /dev say. */
 static void judge(const struct info_options *o, const char *nic, struct verdict *v)
 {
-    char path[SWL_SITE_PATH], text[32];
+    char path[SWL_SYSFS_PATH], text[32];
 
     memset(v, 0, sizeof(*v));
     v->gid_index = -1;
@@ -216,7 +216,7 @@ static void judge(const struct info_options *o, const char *nic, struct verdict 
         return;
     }
     set_path(path, "/sys/class/infiniband/%s/node_type", nic);
-    if (swl_site_line(o->root, path, text, sizeof(text)) && text[0] == '4') {
+    if (swl_sysfs_line(o->root, path, text, sizeof(text)) && text[0] == '4') {
         (void)no(v, "it is an iWARP device; InfiniBand and RoCE devices serve");
         return;
     }
@@ -242,7 +242,7 @@ static void say_gids(struct info_out *out, const char *root, const char *port)
 static void say_port(struct info_out *out, const char *root, const char *nic, const char *number)
 {
     static const char *const keys[] = {"state", "rate", "link_layer"};
-    char port[SWL_SITE_PATH], text[64];
+    char port[SWL_SYSFS_PATH], text[64];
 
     info_open(out, NULL, '{');
     info_text(out, "port", "%s", number);
@@ -256,18 +256,18 @@ static void say_port(struct info_out *out, const char *root, const char *nic, co
 
 static void say_interfaces(struct info_out *out, const char *root, const char *nic)
 {
-    char names[8][SWL_SITE_NAME], path[SWL_SITE_PATH], mtu[16], links[128];
+    char names[8][SWL_SYSFS_NAME], path[SWL_SYSFS_PATH], mtu[16], links[128];
     uint32_t n;
 
     set_path(path, "/sys/class/infiniband/%s/device/net", nic);
-    n = swl_site_list(root, path, names, 8);
+    n = swl_sysfs_list(root, path, names, 8);
     info_open(out, "interfaces", '[');
     for (uint32_t i = 0; i < n && i < 8; i++) {
         set_path(path, "/sys/class/net/%s/mtu", names[i]);
-        const bool has_mtu = swl_site_line(root, path, mtu, sizeof(mtu));
+        const bool has_mtu = swl_sysfs_line(root, path, mtu, sizeof(mtu));
 
         set_path(path, "/sys/class/net/%s/bonding/slaves", names[i]);
-        const bool bond = swl_site_line(root, path, links, sizeof(links));
+        const bool bond = swl_sysfs_line(root, path, links, sizeof(links));
 
         info_text(out, NULL, "%s%s%s%s%s", names[i], has_mtu ? ", MTU " : "", mtu,
                   bond ? ", bond of " : "", links);
@@ -277,12 +277,12 @@ static void say_interfaces(struct info_out *out, const char *root, const char *n
 
 static void say_distance(struct info_out *out, const char *root, const char *gpu, const char *nic)
 {
-    const struct swl_site_distance d = swl_site_distance(root, gpu, nic);
+    const struct swl_pci_distance d = swl_pci_distance(root, gpu, nic);
 
-    if (d.level <= SWL_SITE_BRIDGE)
-        info_text(out, gpu, "%s, %u steps", swl_site_level_text(d.level), d.hops);
+    if (d.level <= SWL_PCI_BRIDGE)
+        info_text(out, gpu, "%s, %u steps", swl_pci_level_text(d.level), d.hops);
     else
-        info_text(out, gpu, "%s", swl_site_level_text(d.level));
+        info_text(out, gpu, "%s", swl_pci_level_text(d.level));
 }
 
 /* What connections over it would have. */
@@ -320,7 +320,7 @@ static void say_path(struct info_out *out, const struct info_options *o, const s
 static void say_nic(struct info_out *out, const struct info_options *o, const char *nic)
 {
     const char *root = o->root;
-    char ports[PORTS_MAX][SWL_SITE_NAME], path[SWL_SITE_PATH], pci[32];
+    char ports[PORTS_MAX][SWL_SYSFS_NAME], path[SWL_SYSFS_PATH], pci[32];
     struct verdict v;
     uint32_t n;
 
@@ -343,7 +343,7 @@ static void say_nic(struct info_out *out, const struct info_options *o, const ch
     info_close(out, '}');
     say_interfaces(out, root, nic);
     set_path(path, "/sys/class/infiniband/%s/ports", nic);
-    n = swl_site_list(root, path, ports, PORTS_MAX);
+    n = swl_sysfs_list(root, path, ports, PORTS_MAX);
     info_open(out, "ports", '[');
     for (uint32_t i = 0; i < n && i < PORTS_MAX; i++)
         say_port(out, root, nic, ports[i]);
@@ -355,7 +355,7 @@ static void say_nic(struct info_out *out, const struct info_options *o, const ch
 
 /* NICs of a rank on this GPU, in the order in which it takes them. */
 static void say_choice(struct info_out *out, const struct info_options *o,
-                       char (*names)[SWL_SITE_NAME], uint32_t n, const char *gpu, uint32_t device)
+                       char (*names)[SWL_SYSFS_NAME], uint32_t n, const char *gpu, uint32_t device)
 {
     const uint32_t wanted_nics = o->options->nics ? o->options->nics : 1;
     uint32_t scores[INFO_NICS] = {0}, order[INFO_NICS] = {0}, nic_of[INFO_NICS] = {0};
@@ -366,10 +366,10 @@ static void say_choice(struct info_out *out, const struct info_options *o,
         judge(o, names[i], &v);
         if (!v.wanted)
             continue;
-        scores[count] = swl_site_score(swl_site_distance(o->root, gpu, names[i]));
+        scores[count] = swl_pci_distance_score(swl_pci_distance(o->root, gpu, names[i]));
         nic_of[count++] = i;
     }
-    swl_site_order(scores, count, device * wanted_nics, order);
+    swl_pci_nearest_first(scores, count, device * wanted_nics, order);
     info_open(out, gpu, '[');
     for (uint32_t i = 0; i < count && found < wanted_nics; i++) {
         const char *nic = names[nic_of[order[i]]];
@@ -379,15 +379,15 @@ static void say_choice(struct info_out *out, const struct info_options *o,
             continue;
         found++;
         info_text(out, NULL, "%s port %u, %s", nic, v.port,
-                  swl_site_level_text(scores[order[i]] >> 16));
+                  swl_pci_level_text(scores[order[i]] >> 16));
     }
     info_close(out, ']');
 }
 
 void info_nics(struct info_out *out, const struct info_options *o)
 {
-    static char names[INFO_NICS][SWL_SITE_NAME];
-    const uint32_t found = swl_site_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
+    static char names[INFO_NICS][SWL_SYSFS_NAME];
+    const uint32_t found = swl_sysfs_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
     const uint32_t n = found < INFO_NICS ? found : INFO_NICS;
     char pci[32];
 

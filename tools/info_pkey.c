@@ -2,7 +2,7 @@
  * the drivers, from what /sys has. Layer: tools. */
 #include "tools/info.h"
 
-#include "transport/site.h"
+#include "transport/sysfs.h"
 #include "transport/verbs/pkey.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@
 static uint32_t read_keys(const char *root, const struct swl_port *port,
                           uint16_t keys[SWL_PKEYS_MAX])
 {
-    char path[SWL_SITE_PATH], text[32];
+    char path[SWL_SYSFS_PATH], text[32];
     uint32_t n = 0;
 
     for (; n < SWL_PKEYS_MAX; n++) {
         snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/pkeys/%u", port->name,
                  port->number, n);
-        if (!swl_site_line(root, path, text, sizeof(text)))
+        if (!swl_sysfs_line(root, path, text, sizeof(text)))
             break;
         keys[n] = (uint16_t)strtoul(text, NULL, 16);
     }

@@ -63,7 +63,7 @@ struct swl_nic_ib {
 struct swl_nic_settings {
     const struct swl_nic_ib *ib;    /* NULL = nothing set */
     const char *socket_ifname;      /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */
-    struct swl_link_model link;     /* SWIMLANE_SOFT_LINK, 0 = no link model */
+    struct swl_wire_model link;     /* SWIMLANE_SOFT_LINK, 0 = no wire model */
     const char *faults;             /* SWIMLANE_SOFT_FAULTS, NULL or "" = none */
     uint32_t executor, soft_blocks; /* SWIMLANE_SOFT_EXECUTOR, _BLOCKS; 0 = auto */
     uint32_t adds;                  /* enum swl_adds: no better one is used */

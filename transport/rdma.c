@@ -11,8 +11,8 @@
 #include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
+#include "transport/choice.h"
 #include "transport/nic.h"
-#include "transport/select.h"
 #include "transport/wqe.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ struct swl_rdma {
 };
 
 /* First exchange. */
-struct rdma_hello {
+struct rdma_need {
     uint32_t failed; /* ncclResult_t of this rank so far */
     uint32_t nconnections;
 };
@@ -67,14 +67,14 @@ uint64_t swl_rdma_table_bytes(uint32_t nconnections)
     return nconnections * (uint64_t)(sizeof(struct swl_qp) + sizeof(struct swl_rdma_remote));
 }
 
-uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart)
+uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool multi_process)
 {
     uint32_t n, blocks = 0;
     const struct swl_nic_driver *drivers = swl_drivers(&n);
 
     for (uint32_t i = 0; i < n; i++)
         if (drivers[i].blocks)
-            blocks += drivers[i].blocks(settings, apart);
+            blocks += drivers[i].blocks(settings, multi_process);
     return blocks;
 }
 
@@ -314,7 +314,7 @@ static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, n
 
 /* Second exchange, and third: offers of all ranks, as many each as the rank with most connections has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
-                                const struct rdma_hello *hellos, uint32_t most)
+                                const struct rdma_need *needs, uint32_t most)
 {
     size_t each = most * sizeof(struct rdma_offer);
     struct rdma_offer *all = calloc((size_t)r->nranks + 1, each);
@@ -331,7 +331,7 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
         rc = c->allgather(c->context, mine, all, each);
     for (uint32_t i = 0; rc == ncclSuccess && all && i < r->nconnections; i++)
         rc = connect_queue_pair(r, i, all + (size_t)r->connections[i].peer * most,
-                                hellos[r->connections[i].peer].nconnections);
+                                needs[r->connections[i].peer].nconnections);
     free(all);
     return rc;
 }
@@ -379,20 +379,20 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
 }
 
 /* First exchange; *most_p is the largest number of connections, 0 = nobody needs a network. */
-static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_config *c,
-                                    ncclResult_t rc, struct rdma_hello *hellos, uint32_t *most_p)
+static ncclResult_t exchange_needs(struct swl_rdma *r, const struct swl_rdma_config *c,
+                                   ncclResult_t rc, struct rdma_need *needs, uint32_t *most_p)
 {
-    const struct rdma_hello mine = {(uint32_t)rc, r->nconnections};
+    const struct rdma_need mine = {(uint32_t)rc, r->nconnections};
     ncclResult_t exchanged;
 
-    exchanged = c->allgather(c->context, &mine, hellos, sizeof(mine));
+    exchanged = c->allgather(c->context, &mine, needs, sizeof(mine));
     *most_p = 0;
     if (exchanged != ncclSuccess)
         return rc != ncclSuccess ? rc : exchanged;
     for (uint32_t i = 0; i < r->nranks; i++) {
-        rc = join(r, rc, i, hellos[i].failed, "preparing its network");
-        if (hellos[i].nconnections > *most_p)
-            *most_p = hellos[i].nconnections;
+        rc = join(r, rc, i, needs[i].failed, "preparing its network");
+        if (needs[i].nconnections > *most_p)
+            *most_p = needs[i].nconnections;
     }
     return rc;
 }
@@ -400,7 +400,7 @@ static ncclResult_t exchange_hellos(struct swl_rdma *r, const struct swl_rdma_co
 /* Of a rank that cannot take part: it tells the others in the first exchange. */
 static ncclResult_t stay_out(const struct swl_rdma_config *c, ncclResult_t rc)
 {
-    const struct rdma_hello mine = {(uint32_t)rc, 0};
+    const struct rdma_need mine = {(uint32_t)rc, 0};
 
     (void)c->allgather(c->context, &mine, NULL, sizeof(mine));
     return rc;
@@ -408,21 +408,21 @@ static ncclResult_t stay_out(const struct swl_rdma_config *c, ncclResult_t rc)
 
 static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    struct rdma_hello *hellos = calloc(r->nranks, sizeof(*hellos));
+    struct rdma_need *needs = calloc(r->nranks, sizeof(*needs));
     ncclResult_t rc;
     uint32_t most;
 
-    if (hellos == NULL)
+    if (needs == NULL)
         return stay_out(c, swl_no_memory("%u ranks", r->nranks));
-    rc = exchange_hellos(r, c, prepare(r, c), hellos, &most);
+    rc = exchange_needs(r, c, prepare(r, c), needs, &most);
     if (rc == ncclSuccess && most > 0) {
-        rc = connect_all(r, c, hellos, most);
+        rc = connect_all(r, c, needs, most);
         if (rc == ncclSuccess && r->nconnections > 0)
             rc = build_tables(r, c);
         /* nobody posts before everybody is connected */
         rc = agree(r, c, rc, "connecting its queue pairs");
     }
-    free(hellos);
+    free(needs);
     return rc;
 }
 

@@ -58,8 +58,8 @@ struct swl_rdma;
 /* Bytes of device memory for the tables that kernels read. */
 uint64_t swl_rdma_table_bytes(uint32_t nconnections);
 /* Blocks that every kernel of a group of several nodes needs for a NIC of the driver that runs on blocks,
- * if the group uses it; 0: none. apart: the ranks are in several processes. */
-uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool apart);
+ * if the group uses it; 0: none. multi_process: the ranks are in several processes. */
+uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool multi_process);
 /* Collective over all nranks, also for ranks with nconnections == 0. Blocks the host, bounded. Also after a failure
  * *rdma_p, unless it is NULL then, is to be destroyed: not here, as that may wait for an exchange that hangs. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);

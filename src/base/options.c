@@ -108,9 +108,9 @@ static bool parse_words(const struct swl_option_row *row, const char *text, uint
     return *unknown_p == NULL;
 }
 
-static bool parse_link(const char *text, struct swl_link_model *link_p)
+static bool parse_link(const char *text, struct swl_wire_model *link_p)
 {
-    struct swl_link_model link;
+    struct swl_wire_model link;
     char *end;
 
     if (!isdigit((unsigned char)text[0]))

@@ -15,8 +15,8 @@
 extern "C" {
 #endif
 
-/* Link model of a software NIC; both 0 = none. */
-struct swl_link_model {
+/* Wire model of a software NIC; both 0 = none. */
+struct swl_wire_model {
     double gbps, us;
 };
 
@@ -32,7 +32,7 @@ typedef bool swl_opt_flag;
 typedef uint32_t swl_opt_u32;
 typedef uint64_t swl_opt_u64;
 typedef int32_t swl_opt_i32;
-typedef struct swl_link_model swl_opt_link;
+typedef struct swl_wire_model swl_opt_link;
 typedef struct swl_ring_sizes swl_opt_rings;
 typedef uint32_t swl_opt_word;  /* its place among the words of the row's unit, from 0 */
 typedef uint32_t swl_opt_words; /* bits, in that order behind the first word, which stands for 0 */

@@ -50,7 +50,7 @@ OPT(ib_qps, "SWIMLANE_IB_QPS", NULL, u32, 0, 1, 1024, "", "Queue pairs per peer;
 OPT(nccl_ib_qps, "NCCL_IB_QPS_PER_CONNECTION", NULL, u32, 0, 1, 1024, "", "Asked after SWIMLANE_IB_QPS and num_qp_per_rank.")
 OPT(verbs_adds, "SWIMLANE_VERBS_ADDS", NULL, word, 0, 0, 0, "atomics,messages", "Way of an add of verbs: atomics of the device (default) or messages, which the host of the receiver applies. Messages are used where either NIC has no atomics or is set to them.")
 OPT(net, "SWIMLANE_NET", NULL, flag, 0, 0, 1, "", "Accepted; for the net plugin, which is missing in this version.")
-OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each NIC of soft, verbs and tcp, e.g. 400:3. Unset: no link model.")
+OPT(soft_link, "SWIMLANE_SOFT_LINK", NULL, link, 0, 0, 0, "Gb/s:us", "Rate and delay of each NIC of soft, verbs and tcp, e.g. 400:3. Unset: no wire model.")
 OPT(soft_faults, "SWIMLANE_SOFT_FAULTS", NULL, text, 0, 0, 0, "", "Seeded faults of soft, verbs and tcp, grammar in docs/testing.md.")
 OPT(soft_executor, "SWIMLANE_SOFT_EXECUTOR", NULL, word, 0, 0, 0, "auto,blocks,thread,engine", "Who runs the software NIC: auto, blocks (of the calling kernels), thread (of the process) or engine (emulator). auto: engine in the emulator when all ranks are in one process, else blocks.")
 OPT(soft_blocks, "SWIMLANE_SOFT_BLOCKS", NULL, u32, 0, 1, 64, "SMs", "Blocks that run the software NIC, added to every kernel of a group of several nodes; 4, in the emulator 1.")

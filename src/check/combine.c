@@ -93,7 +93,7 @@ ncclResult_t swl_check_combine(const struct swl_group_info *group,
     SWL_TRY(swl_rule_tensors(t, COMBINE_TENSORS, group));
     SWL_TRY(check_combine_rows(t, group, handle));
     SWL_TRY(check_combine_weights(t, handle, config.pass_direction));
-    SWL_TRY(swl_rule_apart(t, COMBINE_INPUTS, COMBINE_TENSORS));
+    SWL_TRY(swl_rule_no_overlap(t, COMBINE_INPUTS, COMBINE_TENSORS));
     if (config.pass_direction == NCCL_EP_BWD_PASS)
         return swl_fail(ncclInvalidUsage,
                         "config.pass_direction: the backward pass is missing in this version");

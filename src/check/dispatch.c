@@ -208,7 +208,7 @@ ncclResult_t swl_check_dispatch(const struct swl_group_info *group,
         SWL_TRY(swl_need_none(&t[DISPATCH_OUT_IDX], "the backward pass"));
     }
     SWL_TRY(need_budget(&t[DISPATCH_OUT_TOKENS], group, args->visible_rows));
-    SWL_TRY(swl_rule_apart(t, DISPATCH_INPUTS, DISPATCH_TENSORS));
+    SWL_TRY(swl_rule_no_overlap(t, DISPATCH_INPUTS, DISPATCH_TENSORS));
     SWL_TRY(missing_dispatch(&config));
     SWL_TRY(swl_rule_routed(handle));
     fill_dispatch(t, info.recv_topk_idx_kind == NCCL_EP_EXPERT_ID_GLOBAL, call);

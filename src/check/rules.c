@@ -19,11 +19,11 @@ ncclResult_t swl_rule_tensors(struct swl_tensor *tensors, size_t ntensors,
 }
 
 /* No output overlaps another tensor. */
-ncclResult_t swl_rule_apart(const struct swl_tensor *tensors, size_t ninputs, size_t ntensors)
+ncclResult_t swl_rule_no_overlap(const struct swl_tensor *tensors, size_t ninputs, size_t ntensors)
 {
     for (size_t i = 0; i < ntensors; i++) {
         for (size_t o = i < ninputs ? ninputs : i + 1; o < ntensors; o++)
-            SWL_TRY(swl_tensor_apart(&tensors[i], &tensors[o]));
+            SWL_TRY(swl_tensor_no_overlap(&tensors[i], &tensors[o]));
     }
     return ncclSuccess;
 }

@@ -14,7 +14,7 @@ ncclResult_t swl_rule_tensors(struct swl_tensor *tensors, size_t ntensors,
                               const struct swl_group_info *group);
 
 /* No output overlaps another tensor. */
-ncclResult_t swl_rule_apart(const struct swl_tensor *tensors, size_t ninputs, size_t ntensors);
+ncclResult_t swl_rule_no_overlap(const struct swl_tensor *tensors, size_t ninputs, size_t ntensors);
 
 ncclResult_t swl_need_2d(const struct swl_tensor *t);
 

@@ -211,7 +211,7 @@ ncclResult_t swl_tensor_check(struct swl_tensor *t, const struct swl_group_info 
     return check_known(t);
 }
 
-ncclResult_t swl_tensor_apart(const struct swl_tensor *a, const struct swl_tensor *b)
+ncclResult_t swl_tensor_no_overlap(const struct swl_tensor *a, const struct swl_tensor *b)
 {
     SWL_ARG(!swl_ranges_overlap(a->view.data, a->view.rows * a->view.row_bytes, b->view.data,
                                 b->view.rows * b->view.row_bytes),

@@ -36,7 +36,7 @@ ncclResult_t swl_tensor_capable(const struct swl_tensor *t, const struct swl_gro
 /* Dimensions, type, storage, alignment; fills t->view. */
 ncclResult_t swl_tensor_check(struct swl_tensor *t, const struct swl_group_info *group);
 /* InvalidArgument if the memory of both is known to overlap. */
-ncclResult_t swl_tensor_apart(const struct swl_tensor *a, const struct swl_tensor *b);
+ncclResult_t swl_tensor_no_overlap(const struct swl_tensor *a, const struct swl_tensor *b);
 
 ncclResult_t swl_tensor_alloc(ncclEpTensor_t **tensor_p, unsigned int ndim, ncclDataType_t datatype,
                               const size_t *sizes);

@@ -88,7 +88,7 @@ ncclResult_t swl_check_update(const struct swl_group_info *group,
     SWL_TRY(check_counter(&t[UPDATE_OFFSETS], group->nlocal, &counter_bytes));
     SWL_TRY(check_counter(&t[UPDATE_TOTAL], 1, &counter_bytes));
     SWL_TRY(check_counter(&t[UPDATE_SOURCES], group->nranks, &counter_bytes));
-    SWL_TRY(swl_rule_apart(t, UPDATE_EXPERTS, UPDATE_TENSORS));
+    SWL_TRY(swl_rule_no_overlap(t, UPDATE_EXPERTS, UPDATE_TENSORS));
     SWL_TRY(swl_rule_state(handle));
     memset(call, 0, sizeof(*call));
     call->topk_idx = t[UPDATE_IDX].view;

@@ -118,7 +118,7 @@ static ncclResult_t adopt_words(void *context, uint32_t connection,
     return wait_copies(g);
 }
 
-static bool send_message(void *context, uint32_t rank, const struct swl_oob_message *message)
+static bool send_message(void *context, uint32_t rank, const struct swl_control_message *message)
 {
     struct ncclEpGroup *g = context;
 
@@ -210,7 +210,7 @@ ncclResult_t swl_group_meet(struct ncclEpGroup *g)
     const uint64_t came = swl_gpu_now_ns();
     ncclResult_t rc;
 
-    if (!g->hosts.oob) /* on all ranks or on none */
+    if (!g->hosts.control) /* on all ranks or on none */
         return ncclSuccess;
     rc = meet(g);
     if (rc != ncclSuccess)

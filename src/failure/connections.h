@@ -10,7 +10,7 @@
 struct swl_qp_recovery;
 
 struct swl_connections {
-    struct swl_qp_recovery *recovery; /* NULL: one node, or no out-of-band channel */
+    struct swl_qp_recovery *recovery; /* NULL: one node, or no control connections */
     bool suspect;      /* an ErrorClear has dealt with a failure; nobody has looked since */
     bool unrepaired;   /* the last attempt failed; until ErrorClear */
     uint64_t gen;      /* newest generation that an ErrorClear has dealt with */

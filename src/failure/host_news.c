@@ -17,21 +17,21 @@
 
 #define POLL_NS UINT64_C(100000)
 
-static_assert(sizeof(((struct swl_host_news *)0)->gone_why) <= SWL_OOB_BYTES,
+static_assert(sizeof(((struct swl_host_news *)0)->gone_why) <= SWL_CONTROL_BYTES,
               "why travels in a message");
 
 /* Those of the queue pairs are in qp_recovery.h. */
 enum news_kind {
-    NEWS_NOTICE = SWL_OOB_USER, /* struct swl_notice */
-    NEWS_LOST,                  /* value[0]: a rank that has gone; bytes: why, as gone_why */
-    NEWS_STEP,                  /* value[0]: number of an exchange */
+    NEWS_NOTICE = SWL_CONTROL_USER, /* struct swl_notice */
+    NEWS_LOST,                      /* value[0]: a rank that has gone; bytes: why, as gone_why */
+    NEWS_STEP,                      /* value[0]: number of an exchange */
     NEWS_MISSING, /* value[0], [1]: a rank that does not take part, in this exchange */
 };
 
 ncclResult_t swl_host_news_open(struct swl_host_news *hosts, uint64_t process,
-                                const char *socket_ifname, struct swl_oob_address *mine_p)
+                                const char *socket_ifname, struct swl_control_address *mine_p)
 {
-    const struct swl_oob_config config = {
+    const struct swl_control_config config = {
         .rank = hosts->rank,
         .nranks = hosts->nranks,
         .process = process,
@@ -41,31 +41,31 @@ ncclResult_t swl_host_news_open(struct swl_host_news *hosts, uint64_t process,
     };
 
     hosts->missing = hosts->first_gone = UINT32_MAX;
-    return swl_oob_open(&hosts->oob, &config, mine_p);
+    return swl_control_open(&hosts->control, &config, mine_p);
 }
 
-static void close_channel(struct swl_host_news *hosts)
+static void close_connections(struct swl_host_news *hosts)
 {
-    swl_oob_close(hosts->oob);
-    hosts->oob = NULL;
+    swl_control_close(hosts->control);
+    hosts->control = NULL;
     hosts->connected = false;
 }
 
 ncclResult_t swl_host_news_set_addresses(struct swl_host_news *hosts,
-                                         const struct swl_oob_address *all)
+                                         const struct swl_control_address *all)
 {
     char why[320];
 
-    if (hosts->nranks == 1 || !hosts->oob) {
-        close_channel(hosts);
+    if (hosts->nranks == 1 || !hosts->control) {
+        close_connections(hosts);
         return ncclSuccess;
     }
-    if (!swl_oob_possible(all, hosts->nranks, why, sizeof(why))) {
+    if (!swl_control_possible(all, hosts->nranks, why, sizeof(why))) {
         swl_log(hosts->rank == 0 ? SWL_LEVEL_WARN : SWL_LEVEL_DEBUG,
                 "group: no control connections: %s; a rank that dies shows by the time limit only, "
                 "and queue pairs in error stay so",
                 why);
-        close_channel(hosts);
+        close_connections(hosts);
         return ncclSuccess;
     }
     hosts->all = calloc(hosts->nranks, sizeof(*hosts->all));
@@ -79,12 +79,12 @@ ncclResult_t swl_host_news_set_addresses(struct swl_host_news *hosts,
 
 ncclResult_t swl_host_news_connect(struct swl_host_news *hosts, const uint32_t *ranks, uint32_t n)
 {
-    if (!hosts->oob)
+    if (!hosts->control)
         return ncclSuccess;
     hosts->steps = swl_calloc(n, sizeof(*hosts->steps), "%" PRIu32 " connections", n);
     if (!hosts->steps)
         return ncclSystemError;
-    SWL_TRY(swl_oob_connect(hosts->oob, hosts->all, ranks, n));
+    SWL_TRY(swl_control_connect(hosts->control, hosts->all, ranks, n));
     free(hosts->all);
     hosts->all = NULL;
     hosts->connected = true;
@@ -93,7 +93,7 @@ ncclResult_t swl_host_news_connect(struct swl_host_news *hosts, const uint32_t *
 
 void swl_host_news_close(struct swl_host_news *hosts)
 {
-    close_channel(hosts);
+    close_connections(hosts);
     free(hosts->all);
     free(hosts->gone);
     free(hosts->told);
@@ -108,11 +108,11 @@ void swl_host_news_close(struct swl_host_news *hosts)
 
 /* To all but `except`. A peer that takes nothing for long misses it: others pass it on. */
 static void tell_all(struct swl_host_news *hosts, uint32_t except,
-                     const struct swl_oob_message *message)
+                     const struct swl_control_message *message)
 {
-    for (uint32_t i = 0; i < swl_oob_peers(hosts->oob); i++)
+    for (uint32_t i = 0; i < swl_control_peers(hosts->control); i++)
         if (i != except)
-            (void)swl_oob_send(hosts->oob, i, message);
+            (void)swl_control_send(hosts->control, i, message);
 }
 
 static void note_word(struct swl_host_news *hosts, uint64_t word)
@@ -140,7 +140,7 @@ static bool note(struct swl_host_news *hosts, const struct swl_notice *n)
 
 static void note_gone(struct swl_host_news *hosts, uint32_t rank, uint32_t except, const char *why)
 {
-    struct swl_oob_message message = {.kind = NEWS_LOST, .value = {rank}};
+    struct swl_control_message message = {.kind = NEWS_LOST, .value = {rank}};
     char *text = (char *)message.bytes;
 
     if (rank >= hosts->nranks || hosts->gone[rank] || rank == hosts->rank)
@@ -172,7 +172,7 @@ static void note_end(struct swl_host_news *hosts, uint32_t rank, uint32_t except
 
 void swl_host_news_fail(struct swl_host_news *hosts, ncclResult_t code, const char *doing)
 {
-    struct swl_oob_message message = {.kind = NEWS_LOST, .value = {hosts->rank}};
+    struct swl_control_message message = {.kind = NEWS_LOST, .value = {hosts->rank}};
 
     if (!hosts->connected || hosts->ngone > 0) /* then somebody else has failed */
         return;
@@ -181,7 +181,8 @@ void swl_host_news_fail(struct swl_host_news *hosts, ncclResult_t code, const ch
     tell_all(hosts, UINT32_MAX, &message);
 }
 
-static void on_message(struct swl_host_news *hosts, uint32_t peer, const struct swl_oob_message *m)
+static void on_message(struct swl_host_news *hosts, uint32_t peer,
+                       const struct swl_control_message *m)
 {
     struct swl_notice n;
     char why[sizeof(hosts->gone_why)];
@@ -203,7 +204,7 @@ static void on_message(struct swl_host_news *hosts, uint32_t peer, const struct 
         snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, (const char *)m->bytes);
         note_gone(hosts, (uint32_t)m->value[0], peer, why);
         break;
-    case SWL_OOB_GONE:
+    case SWL_CONTROL_GONE:
         note_end(hosts, m->from, peer, (int)m->value[0]);
         break;
     case NEWS_STEP:
@@ -220,19 +221,19 @@ static void on_message(struct swl_host_news *hosts, uint32_t peer, const struct 
 
 void swl_host_news_poll(struct swl_host_news *hosts)
 {
-    struct swl_oob_message message;
+    struct swl_control_message message;
     uint32_t peer;
 
     if (!hosts->connected)
         return;
-    while (swl_oob_receive(hosts->oob, &peer, &message))
+    while (swl_control_receive(hosts->control, &peer, &message))
         on_message(hosts, peer, &message);
 }
 
 void swl_host_news_broadcast(struct swl_host_news *hosts, const struct swl_notice *notice)
 {
     struct swl_notice n = *notice;
-    struct swl_oob_message message = {.kind = NEWS_NOTICE};
+    struct swl_control_message message = {.kind = NEWS_NOTICE};
 
     n.from = hosts->rank;
     if (!hosts->connected || !note(hosts, &n))
@@ -252,18 +253,18 @@ bool swl_host_news_reports(const struct swl_host_news *hosts, uint32_t rank, uin
 }
 
 bool swl_host_news_send(struct swl_host_news *hosts, uint32_t rank,
-                        const struct swl_oob_message *message)
+                        const struct swl_control_message *message)
 {
-    const uint32_t peer = hosts->connected ? swl_oob_peer(hosts->oob, rank) : UINT32_MAX;
+    const uint32_t peer = hosts->connected ? swl_control_peer(hosts->control, rank) : UINT32_MAX;
 
-    return peer != UINT32_MAX && swl_oob_send(hosts->oob, peer, message);
+    return peer != UINT32_MAX && swl_control_send(hosts->control, peer, message);
 }
 
 /* ---- set-up ---- */
 
 void swl_host_news_step(struct swl_host_news *hosts)
 {
-    struct swl_oob_message message = {.kind = NEWS_STEP, .value = {++hosts->step}};
+    struct swl_control_message message = {.kind = NEWS_STEP, .value = {++hosts->step}};
 
     hosts->missing = UINT32_MAX;
     if (hosts->connected)
@@ -273,9 +274,9 @@ void swl_host_news_step(struct swl_host_news *hosts)
 /* `left`: also of those that are not connected any more. */
 static uint32_t missing_peer(const struct swl_host_news *hosts, bool left)
 {
-    for (uint32_t i = 0; i < swl_oob_peers(hosts->oob); i++)
-        if (hosts->steps[i] < hosts->step && (left || swl_oob_connected(hosts->oob, i)))
-            return swl_oob_rank(hosts->oob, i);
+    for (uint32_t i = 0; i < swl_control_peers(hosts->control); i++)
+        if (hosts->steps[i] < hosts->step && (left || swl_control_connected(hosts->control, i)))
+            return swl_control_rank(hosts->control, i);
     return UINT32_MAX;
 }
 
@@ -297,7 +298,7 @@ bool swl_host_news_barrier(struct swl_host_news *hosts)
 uint32_t swl_host_news_missing(struct swl_host_news *hosts)
 {
     const uint64_t end = swl_gpu_now_ns() + hosts->timeout_ns / 16;
-    struct swl_oob_message message = {.kind = NEWS_MISSING, .value = {0, hosts->step}};
+    struct swl_control_message message = {.kind = NEWS_MISSING, .value = {0, hosts->step}};
 
     if (!hosts->connected)
         return UINT32_MAX;

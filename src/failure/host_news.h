@@ -1,15 +1,15 @@
-/* host_news.h: what the hosts of a group tell each other over the out-of-band channel: which rank has gone,
+/* host_news.h: what the hosts of a group tell each other over the control connections: which rank has gone,
  * which queue pair has failed, who has come how far in setting the group up.
  *
- * Layer: src/failure, below bootstrap, async and group. Owns the channel and its tables, for the
+ * Layer: src/failure, below bootstrap, async and group. Owns the control connections and its tables, for the
  * life of the group. A rank is connected with the ranks of its node and with those at the other
  * ends of its queue pairs, and passes news on to them; so news reach every rank, and everybody
  * holds little. Nothing here waits but swl_host_news_connect, swl_host_news_missing and swl_host_news_barrier,
- * which are bounded. Without a channel (ranks that cannot listen) all of it does nothing. */
+ * which are bounded. Without connections (ranks that cannot listen) all of it does nothing. */
 #ifndef SWL_HOST_NEWS_H
 #define SWL_HOST_NEWS_H
 
-#include "transport/oob.h"
+#include "transport/control.h"
 
 #include <nccl.h>
 
@@ -33,13 +33,13 @@ struct swl_notice {
 };
 
 struct swl_host_news {
-    struct swl_oob *oob; /* NULL: no channel */
+    struct swl_control *control; /* NULL: none */
     bool connected;
     uint32_t rank, nranks;
-    uint64_t timeout_ns;         /* of set-up and of swl_host_news_barrier */
-    uint64_t silence_ns;         /* of a connection, as in oob.h */
-    struct swl_oob_address *all; /* [nranks], until connected */
-    bool *gone;                  /* [nranks] */
+    uint64_t timeout_ns;             /* of set-up and of swl_host_news_barrier */
+    uint64_t silence_ns;             /* of a connection, as in control.h */
+    struct swl_control_address *all; /* [nranks], until connected */
+    bool *gone;                      /* [nranks] */
     uint32_t ngone, first_gone;
     char gone_why[160]; /* completes "rank 3 ...", of first_gone */
     bool quiet;         /* set-up: whoever waits for the gone makes the sentence */
@@ -51,16 +51,16 @@ struct swl_host_news {
     struct swl_qp_recovery *recovery; /* the owner's; NULL: none. Gets its messages from here */
     /* set-up */
     uint32_t step;    /* number of the exchange that this rank takes part in */
-    uint32_t *steps;  /* [channel peer] */
+    uint32_t *steps;  /* [peer] */
     uint32_t missing; /* rank that somebody misses in an exchange; UINT32_MAX: none */
 };
 
 /* Local. rank, nranks and the limits are set by the caller, the rest is zero. *mine_p goes to all ranks. */
 ncclResult_t swl_host_news_open(struct swl_host_news *peers, uint64_t process,
-                                const char *socket_ifname, struct swl_oob_address *mine_p);
+                                const char *socket_ifname, struct swl_control_address *mine_p);
 /* Local; all[nranks] as they were told. Copied. */
 ncclResult_t swl_host_news_set_addresses(struct swl_host_news *peers,
-                                         const struct swl_oob_address *all);
+                                         const struct swl_control_address *all);
 /* Connect with ranks[n], each once. Every rank of the group does; the lists are symmetric. */
 ncclResult_t swl_host_news_connect(struct swl_host_news *peers, const uint32_t *ranks, uint32_t n);
 void swl_host_news_close(struct swl_host_news *peers);
@@ -78,7 +78,7 @@ bool swl_host_news_queue_pair(const struct swl_host_news *peers, uint64_t gen);
 bool swl_host_news_reports(const struct swl_host_news *peers, uint32_t rank, uint64_t gen);
 /* For swl_qp_recovery_ops. */
 bool swl_host_news_send(struct swl_host_news *peers, uint32_t rank,
-                        const struct swl_oob_message *message);
+                        const struct swl_control_message *message);
 
 /* This rank takes part in the next exchange of the set-up. */
 void swl_host_news_step(struct swl_host_news *peers);

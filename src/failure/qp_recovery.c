@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert(sizeof(struct swl_nic_address) == SWL_OOB_BYTES, "an address fits a message");
+static_assert(sizeof(struct swl_nic_address) == SWL_CONTROL_BYTES, "an address fits a message");
 
 /* One queue pair, within the rounds of its pair. */
 struct connection {
@@ -147,7 +147,8 @@ void swl_qp_recovery_skip(struct swl_qp_recovery *m, uint32_t rank)
 
 /* ---- what peers say ---- */
 
-static void on_ask(struct swl_qp_recovery *m, struct pair *p, const struct swl_oob_message *message)
+static void on_ask(struct swl_qp_recovery *m, struct pair *p,
+                   const struct swl_control_message *message)
 {
     if (message->value[0] > p->heard) {
         p->heard = message->value[0];
@@ -176,7 +177,7 @@ static struct connection *connection_of(struct swl_qp_recovery *m, const struct 
 }
 
 static void on_link(struct swl_qp_recovery *m, const struct pair *p,
-                    const struct swl_oob_message *message)
+                    const struct swl_control_message *message)
 {
     struct connection *l = connection_of(m, p, message->value[2]);
 
@@ -191,7 +192,8 @@ static void on_link(struct swl_qp_recovery *m, const struct pair *p,
     }
 }
 
-void swl_qp_recovery_on_message(struct swl_qp_recovery *m, const struct swl_oob_message *message)
+void swl_qp_recovery_on_message(struct swl_qp_recovery *m,
+                                const struct swl_control_message *message)
 {
     struct pair *p = pair_of(m, message->from);
 
@@ -222,7 +224,7 @@ void swl_qp_recovery_gone(struct swl_qp_recovery *m, uint32_t rank)
 /* ---- what this rank does ---- */
 
 static bool say(struct swl_qp_recovery *m, const struct pair *p, enum swl_qp_recovery_kind kind,
-                struct swl_oob_message *message)
+                struct swl_control_message *message)
 {
     message->kind = (uint16_t)kind;
     message->value[0] = m->round;
@@ -232,7 +234,7 @@ static bool say(struct swl_qp_recovery *m, const struct pair *p, enum swl_qp_rec
 
 static void ask(struct swl_qp_recovery *m, struct pair *p)
 {
-    struct swl_oob_message message = {.value = {0, 0, p->broken, m->generation}};
+    struct swl_control_message message = {.value = {0, 0, p->broken, m->generation}};
 
     if (p->ask)
         p->ask = !say(m, p, SWL_QP_RECOVERY_ASK, &message);
@@ -253,7 +255,7 @@ static ncclResult_t reset_pair(struct swl_qp_recovery *m, struct pair *p)
 static ncclResult_t step_link(struct swl_qp_recovery *m, const struct pair *p, uint32_t i)
 {
     struct connection *l = &m->connections[i];
-    struct swl_oob_message message = {.value = {0, 0, l->is.key}};
+    struct swl_control_message message = {.value = {0, 0, l->is.key}};
 
     if (!l->offered) {
         memcpy(message.bytes, l->mine.bytes, sizeof(l->mine.bytes));
@@ -309,7 +311,7 @@ static void stop(struct swl_qp_recovery *m, ncclResult_t rc)
 {
     m->active = false;
     for (uint32_t p = 0; p < m->npairs; p++) {
-        struct swl_oob_message message = {.value = {0, 0, (uint64_t)rc}};
+        struct swl_control_message message = {.value = {0, 0, (uint64_t)rc}};
 
         if (!m->pairs[p].gone)
             (void)say(m, &m->pairs[p], SWL_QP_RECOVERY_STOP, &message);

@@ -1,4 +1,4 @@
-/* qp_recovery.h: queue pairs in error are reset and connected anew at both ends, over the out-of-band channel.
+/* qp_recovery.h: queue pairs in error are reset and connected anew at both ends, over the control connections.
  *
  * Layer: src/failure, below async; a state machine without a wait or a device of its own, so that
  * it can be tested alone: what it does to queue pairs, positions and connections are the operations
@@ -22,7 +22,7 @@
 #ifndef SWL_QP_RECOVERY_H
 #define SWL_QP_RECOVERY_H
 
-#include "transport/oob.h"
+#include "transport/control.h"
 
 #include <nccl.h>
 
@@ -39,7 +39,7 @@ struct swl_nic_address; /* transport/nic.h */
 #define SWL_QP_RECOVERY_WORDS 4u
 
 enum swl_qp_recovery_kind {
-    SWL_QP_RECOVERY_ASK = SWL_OOB_USER + 16,
+    SWL_QP_RECOVERY_ASK = SWL_CONTROL_USER + 16,
     SWL_QP_RECOVERY_OFFER,
     SWL_QP_RECOVERY_WORDS_MESSAGE,
     SWL_QP_RECOVERY_STOP,
@@ -58,7 +58,7 @@ struct swl_qp_recovery_ops {
     ncclResult_t (*adopt)(void *context, uint32_t connection,
                           const uint64_t words[SWL_QP_RECOVERY_WORDS]);
     /* false: later */
-    bool (*send)(void *context, uint32_t rank, const struct swl_oob_message *message);
+    bool (*send)(void *context, uint32_t rank, const struct swl_control_message *message);
 };
 
 struct swl_qp_recovery_connection {
@@ -84,7 +84,7 @@ void swl_qp_recovery_begin(struct swl_qp_recovery *recovery, const bool *broken,
 void swl_qp_recovery_skip(struct swl_qp_recovery *recovery, uint32_t rank);
 /* All messages of the four kinds, at any time. The sentence of a failure is said by the next step. */
 void swl_qp_recovery_on_message(struct swl_qp_recovery *recovery,
-                                const struct swl_oob_message *message);
+                                const struct swl_control_message *message);
 /* The connection with that rank has ended. */
 void swl_qp_recovery_gone(struct swl_qp_recovery *recovery, uint32_t rank);
 /* As far as it goes now; *done_p: everything is repaired. After a failure the round is over. */

@@ -1,7 +1,7 @@
 /* agree.c: what all ranks of a new group tell each other, and what follows from it.
  *
  * Layer: src/group, first step of swl_group_create; memory: group.h. Afterwards every rank has
- * compared the same facts and has made the same topology and plan, or has refused with the same
+ * compared the same settings and has made the same topology and plan, or has refused with the same
  * code. */
 #include "src/group/group.h"
 
@@ -11,8 +11,8 @@
 #include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/result.h"
+#include "transport/choice.h"
 #include "transport/rdma.h"
-#include "transport/select.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 #define NCCL_FLOOR 22800
 
-/* Fields that must be equal on all ranks, in the order of hello.agreed. */
+/* Fields that must be equal on all ranks, in the order of agreement.agreed. */
 static const char *const agreed_names[] = {
     "library version",
     "config.algorithm",
@@ -41,13 +41,13 @@ static const char *const agreed_names[] = {
 };
 
 /* What every rank tells all others first. */
-struct hello {
+struct agreement {
     uint64_t code; /* ncclResult_t of this rank so far; the rest counts only if it is 0 */
     uint64_t agreed[SWL_COUNT_OF(agreed_names)];
     uint64_t node_key, node_given;
-    struct swl_rank_facts facts;
-    struct swl_select_fact network;
-    struct swl_oob_address channel;
+    struct swl_rank_capabilities capabilities;
+    struct swl_driver_report network;
+    struct swl_control_address control;
     uint64_t process; /* also of a rank that refuses */
 };
 
@@ -79,10 +79,10 @@ static ncclResult_t read_block_threads(uint32_t *threads_p)
     return ncclSuccess;
 }
 
-static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g,
+static ncclResult_t read_device(struct agreement *mine, const struct ncclEpGroup *g,
                                 const struct swl_group_config *c)
 {
-    struct swl_rank_facts *facts = &hello->facts;
+    struct swl_rank_capabilities *own = &mine->capabilities;
     const struct swl_options *o = &g->options;
     struct swl_nic_settings settings;
     struct swl_nic_ib ib;
@@ -94,22 +94,22 @@ static ncclResult_t read_device(struct hello *hello, const struct ncclEpGroup *g
     cap = sm_option("NCCL_EP_COMM_SMS", o->comm_sms, gpu.nsms);
     if (cap == 0)
         cap = c->max_sms ? c->max_sms : SWL_BUILTIN_SMS;
-    facts->sm_cap = (uint32_t)swl_min_u64(cap, (uint64_t)gpu.nsms);
-    facts->route_cap = sm_option("NCCL_EP_PREPROCESS_NUM_SMS", o->preprocess_sms, gpu.nsms);
-    facts->nsms = (uint32_t)gpu.nsms;
-    facts->shared_bytes = gpu.shared_bytes;
-    facts->most_queues = gpu.most_queues;
-    facts->queues = o->cuda_queues ? o->cuda_queues : SWL_BUILTIN_QUEUES;
-    facts->queues = (uint32_t)swl_min_u64(facts->queues, gpu.most_queues);
-    facts->process = gpu.process;
-    memcpy(facts->uuid, gpu.uuid, sizeof(facts->uuid));
-    facts->channel_hint = c->nchannels;
-    facts->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
-    facts->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
+    own->sm_cap = (uint32_t)swl_min_u64(cap, (uint64_t)gpu.nsms);
+    own->route_cap = sm_option("NCCL_EP_PREPROCESS_NUM_SMS", o->preprocess_sms, gpu.nsms);
+    own->nsms = (uint32_t)gpu.nsms;
+    own->shared_bytes = gpu.shared_bytes;
+    own->most_queues = gpu.most_queues;
+    own->queues = o->cuda_queues ? o->cuda_queues : SWL_BUILTIN_QUEUES;
+    own->queues = (uint32_t)swl_min_u64(own->queues, gpu.most_queues);
+    own->process = gpu.process;
+    memcpy(own->uuid, gpu.uuid, sizeof(own->uuid));
+    own->channel_hint = c->nchannels;
+    own->qp_hint = o->ib_qps ? o->ib_qps : c->nqps ? c->nqps : o->nccl_ib_qps;
+    own->chunk_hint = (uint32_t)swl_round_up_u64(o->tokens_per_chunk, 32);
     settings = swl_nic_settings_of(o, &ib);
-    facts->nic_blocks = swl_rdma_blocks(&settings, false);
-    facts->nic_blocks_apart = swl_rdma_blocks(&settings, true);
-    return read_block_threads(&facts->block_threads);
+    own->nic_blocks = swl_rdma_blocks(&settings, false);
+    own->nic_blocks_multi_process = swl_rdma_blocks(&settings, true);
+    return read_block_threads(&own->block_threads);
 }
 
 /* The same number only for the same sizes; in decimal it reads as they are written: 2:1:1:2 is 2010102. */
@@ -118,8 +118,8 @@ static uint64_t ring_sizes_word(const struct swl_ring_sizes *s)
     return ((s->slots * UINT64_C(100) + s->chunk) * 100 + s->landing) * 100 + s->link;
 }
 
-static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
-                               const struct swl_group_config *c)
+static ncclResult_t make_agreement(struct agreement *mine, struct ncclEpGroup *g,
+                                   const struct swl_group_config *c)
 {
     const uint64_t agreed[] = {
         NCCL_EP_VERSION_CODE,
@@ -140,22 +140,22 @@ static ncclResult_t make_hello(struct hello *hello, struct ncclEpGroup *g,
     };
     bool given = false;
 
-    static_assert(sizeof(agreed) == sizeof(hello->agreed), "one value for each name");
-    memcpy(hello->agreed, agreed, sizeof(agreed));
+    static_assert(sizeof(agreed) == sizeof(mine->agreed), "one value for each name");
+    memcpy(mine->agreed, agreed, sizeof(agreed));
     if (g->info.nccl_version < NCCL_FLOOR)
         return swl_fail(ncclInvalidUsage, "NCCL has version %d, at least %d is needed",
                         g->info.nccl_version, NCCL_FLOOR);
-    SWL_TRY(
-        swl_topology_key(g->info.comm, g->info.rank, g->options.node, &hello->node_key, &given));
-    hello->node_given = given;
+    SWL_TRY(swl_topology_key(g->info.comm, g->info.rank, g->options.node, &mine->node_key, &given));
+    mine->node_given = given;
     /* without peer, nobody is within reach of load and store */
     if (g->options.transports && !(g->options.transports & SWL_TRANSPORT_PEER))
-        hello->node_key = g->info.rank;
-    hello->facts.files_left = swl_group_files_left(); /* raises the limit that what follows needs */
-    swl_group_ask_networks(g, &hello->network);
-    SWL_TRY(read_device(hello, g, c));
-    return swl_host_news_open(&g->hosts, hello->facts.process, g->options.socket_ifname,
-                              &hello->channel);
+        mine->node_key = g->info.rank;
+    mine->capabilities.files_left =
+        swl_group_files_left(); /* raises the limit that what follows needs */
+    swl_group_ask_networks(g, &mine->network);
+    SWL_TRY(read_device(mine, g, c));
+    return swl_host_news_open(&g->hosts, mine->capabilities.process, g->options.socket_ifname,
+                              &mine->control);
 }
 
 /* ---- agreement ---- */
@@ -176,7 +176,7 @@ static ncclResult_t differs(size_t i, uint64_t first, uint64_t other, uint32_t r
                     agreed_names[i], a, b, rank);
 }
 
-static ncclResult_t compare_codes(const struct ncclEpGroup *g, const struct hello *all)
+static ncclResult_t compare_codes(const struct ncclEpGroup *g, const struct agreement *all)
 {
     for (uint32_t r = 0; r < g->info.nranks; r++) {
         const ncclResult_t theirs = swl_peer_result(all[r].code);
@@ -190,7 +190,7 @@ static ncclResult_t compare_codes(const struct ncclEpGroup *g, const struct hell
     return ncclSuccess;
 }
 
-static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
+static ncclResult_t compare_settings(const struct agreement *all, uint32_t nranks)
 {
     for (uint32_t r = 1; r < nranks; r++) {
         for (size_t i = 0; i < SWL_COUNT_OF(agreed_names); i++) {
@@ -207,8 +207,9 @@ static ncclResult_t compare_hellos(const struct hello *all, uint32_t nranks)
 }
 
 /* What topology, network and plan need, column by column; the arrays are [nranks]. */
-static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all, uint64_t *keys,
-                                 struct swl_rank_facts *facts, struct swl_select_fact *networks)
+static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct agreement *all, uint64_t *keys,
+                                 struct swl_rank_capabilities *ranks,
+                                 struct swl_driver_report *networks)
 {
     const struct swl_group_info *info = &g->info;
     const struct swl_plan_config config = {
@@ -222,60 +223,60 @@ static ncclResult_t plan_columns(struct ncclEpGroup *g, const struct hello *all,
         .start_low = (uint32_t)g->options.start_position,
         .ring_sizes = g->options.ring_sizes,
     };
-    bool apart = false;
+    bool multi_process = false;
 
     for (uint32_t r = 0; r < info->nranks; r++) {
         keys[r] = all[r].node_key;
-        facts[r] = all[r].facts;
+        ranks[r] = all[r].capabilities;
         networks[r] = all[r].network;
-        apart = apart || facts[r].process != facts[0].process;
+        multi_process = multi_process || ranks[r].process != ranks[0].process;
     }
-    for (uint32_t r = 0; apart && r < info->nranks; r++)
-        facts[r].nic_blocks = facts[r].nic_blocks_apart;
-    SWL_TRY(swl_group_check_few_files(facts, info->nranks));
+    for (uint32_t r = 0; multi_process && r < info->nranks; r++)
+        ranks[r].nic_blocks = ranks[r].nic_blocks_multi_process;
+    SWL_TRY(swl_group_check_few_files(ranks, info->nranks));
     SWL_TRY(swl_topology_make(&g->topology, keys, info->nranks));
     SWL_TRY(swl_group_choose_network(g, networks));
     for (uint32_t r = 0; r < info->nranks && g->network != SWL_TRANSPORT_SOFT; r++)
-        facts[r].nic_blocks = 0;
-    SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, facts, info->rank));
-    return swl_group_check_files(g, facts, networks);
+        ranks[r].nic_blocks = 0;
+    SWL_TRY(swl_plan_make(&g->plan, &config, &g->topology, ranks, info->rank));
+    return swl_group_check_files(g, ranks, networks);
 }
 
 /* Topology and plan from what all ranks said: the same outcome everywhere. */
-static ncclResult_t plan_group(struct ncclEpGroup *g, const struct hello *all)
+static ncclResult_t plan_group(struct ncclEpGroup *g, const struct agreement *all)
 {
     uint64_t *keys = calloc(g->info.nranks, sizeof(*keys));
-    struct swl_rank_facts *facts = calloc(g->info.nranks, sizeof(*facts));
-    struct swl_select_fact *networks = calloc(g->info.nranks, sizeof(*networks));
+    struct swl_rank_capabilities *ranks = calloc(g->info.nranks, sizeof(*ranks));
+    struct swl_driver_report *networks = calloc(g->info.nranks, sizeof(*networks));
     ncclResult_t rc;
 
-    if (keys && facts && networks)
-        rc = plan_columns(g, all, keys, facts, networks);
+    if (keys && ranks && networks)
+        rc = plan_columns(g, all, keys, ranks, networks);
     else
-        rc = swl_no_memory("the facts of %" PRIu32 " ranks", g->info.nranks);
+        rc = swl_no_memory("the capabilities of %" PRIu32 " ranks", g->info.nranks);
     free(keys);
-    free(facts);
+    free(ranks);
     free(networks);
     return rc;
 }
 
-static ncclResult_t know_peers(struct ncclEpGroup *g, const struct hello *all)
+static ncclResult_t know_hosts(struct ncclEpGroup *g, const struct agreement *all)
 {
-    struct swl_oob_address *channels = calloc(g->info.nranks, sizeof(*channels));
+    struct swl_control_address *addresses = calloc(g->info.nranks, sizeof(*addresses));
     ncclResult_t rc;
 
-    for (uint32_t r = 0; channels && r < g->info.nranks; r++)
-        channels[r] = all[r].channel;
-    if (channels)
-        rc = swl_host_news_set_addresses(&g->hosts, channels);
+    for (uint32_t r = 0; addresses && r < g->info.nranks; r++)
+        addresses[r] = all[r].control;
+    if (addresses)
+        rc = swl_host_news_set_addresses(&g->hosts, addresses);
     else
         rc = swl_no_memory("the addresses of %" PRIu32 " ranks", g->info.nranks);
-    free(channels);
+    free(addresses);
     return rc;
 }
 
 /* Which ranks share a process, for the log. Without memory for it every rank speaks for itself. */
-static void know_processes(struct ncclEpGroup *g, const struct hello *all)
+static void know_processes(struct ncclEpGroup *g, const struct agreement *all)
 {
     g->boot.processes = calloc(g->info.nranks, sizeof(*g->boot.processes));
     for (uint32_t r = 0; g->boot.processes && r < g->info.nranks; r++)
@@ -283,7 +284,7 @@ static void know_processes(struct ncclEpGroup *g, const struct hello *all)
 }
 
 /* What all ranks find alike is logged once in each process. */
-static ncclResult_t judge(struct ncclEpGroup *g, const struct hello *all, bool *agreed_p)
+static ncclResult_t judge(struct ncclEpGroup *g, const struct agreement *all, bool *agreed_p)
 {
     ncclResult_t rc;
 
@@ -291,10 +292,10 @@ static ncclResult_t judge(struct ncclEpGroup *g, const struct hello *all, bool *
     rc = compare_codes(g, all);
     swl_call_quiet(!swl_bootstrap_speaks(&g->boot, UINT32_MAX));
     if (rc == ncclSuccess)
-        rc = compare_hellos(all, g->info.nranks);
+        rc = compare_settings(all, g->info.nranks);
     *agreed_p = rc == ncclSuccess;
     if (rc == ncclSuccess)
-        rc = know_peers(g, all);
+        rc = know_hosts(g, all);
     if (rc == ncclSuccess)
         rc = plan_group(g, all);
     swl_call_quiet(false);
@@ -304,7 +305,7 @@ static ncclResult_t judge(struct ncclEpGroup *g, const struct hello *all, bool *
 ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p)
 {
-    struct hello mine, *all = calloc(g->info.nranks, sizeof(*all));
+    struct agreement mine, *all = calloc(g->info.nranks, sizeof(*all));
     struct swl_gpu_info gpu = {0};
     ncclResult_t rc = refused, exchanged;
 
@@ -313,10 +314,10 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
         rc = swl_no_memory("the exchange of %" PRIu32 " ranks", g->info.nranks);
     memset(&mine, 0, sizeof(mine));
     if (rc == ncclSuccess)
-        rc = make_hello(&mine, g, config);
+        rc = make_agreement(&mine, g, config);
     mine.code = (uint64_t)rc;
     if (rc == ncclSuccess || swl_gpu_info(g->info.device, &gpu) == cudaSuccess)
-        mine.process = rc == ncclSuccess ? mine.facts.process : gpu.process;
+        mine.process = rc == ncclSuccess ? mine.capabilities.process : gpu.process;
     g->boot.phase = "comparing settings";
     exchanged = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
     rc = swl_first_failure(rc, exchanged);

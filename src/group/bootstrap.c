@@ -285,7 +285,7 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
     struct swl_bootstrap *boot = context;
     ncclResult_t rc;
 
-    if (boot->apart)
+    if (boot->diverged)
         return swl_fail(ncclSystemError, "an earlier exchange among the ranks failed");
     if (boot->nranks == 1) {
         if (all)
@@ -293,8 +293,8 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
         return ncclSuccess;
     }
     rc = gather(boot, mine, all, bytes_each);
-    boot->apart = rc != ncclSuccess;
-    if (boot->apart && boot->hosts)
+    boot->diverged = rc != ncclSuccess;
+    if (boot->diverged && boot->hosts)
         swl_host_news_fail(boot->hosts, rc, phase_of(boot));
     return rc;
 }

@@ -3,7 +3,7 @@
  * Layer: src/group, below group. Owns: a private stream and staging memory on the device and the
  * host. Every call is collective, blocks the host and is bounded by timeout_ns + grace_ns. After an
  * exchange that failed on this rank it cannot know what the others do: it is `apart` and refuses
- * further calls; the others hear of it over the out-of-band channel. After a wait that ran out the
+ * further calls; the others hear of it over the control connections. After a wait that ran out the
  * communicator still holds our work: the bootstrap is `stuck` and must not be closed, since its
  * staging memory is in use. */
 #ifndef SWL_BOOTSTRAP_H
@@ -35,7 +35,7 @@ struct swl_bootstrap {
     char *device, *host; /* [1 + nranks][piece_bytes]: own piece, then everybody's; NULL: none */
     bool pinned;         /* host is; without device memory, or copies to it, exchanges run on it */
     size_t piece_bytes;
-    bool stuck, apart;
+    bool stuck, diverged;
     uint64_t *processes;         /* [nranks] equal for ranks of one process; NULL: not yet known */
     struct swl_host_news *hosts; /* hears who takes part, says who does not; NULL: nobody knows */
     const char *phase; /* what the exchanges from here on are for, for sentences; NULL: not said */

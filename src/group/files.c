@@ -5,7 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/util.h"
-#include "transport/select.h"
+#include "transport/choice.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -50,7 +50,7 @@ struct sockets {
 
 /* Those of rank r are added. One for each rank that its host is connected with, and the poll of them; two
  * listeners until all have come. Later, over TCP, one for each link and one listener. */
-static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fact *networks,
+static void add_sockets(const struct ncclEpGroup *g, const struct swl_driver_report *networks,
                         uint32_t r, struct sockets *sum)
 {
     const struct swl_topology *t = &g->topology;
@@ -64,11 +64,11 @@ static void add_sockets(const struct ncclEpGroup *g, const struct swl_select_fac
 
         peers += out || in;
         if ((out || in) &&
-            swl_select_driver_between(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
+            swl_choice_of_connection(&networks[r], &networks[p], g->network) == SWL_TRANSPORT_TCP)
             links += (uint64_t)(out + in) * g->plan.shape.nrings;
     }
-    sum->meeting += g->hosts.oob ? peers + 1 + 2 : 0;
-    sum->later += (g->hosts.oob ? peers + 1 : 0) + (links ? links + 1 : 0);
+    sum->meeting += g->hosts.control ? peers + 1 + 2 : 0;
+    sum->later += (g->hosts.control ? peers + 1 : 0) + (links ? links + 1 : 0);
 }
 
 static ncclResult_t too_few(const char *least, uint32_t rank, uint64_t need, uint64_t left)
@@ -82,30 +82,30 @@ static ncclResult_t too_few(const char *least, uint32_t rank, uint64_t need, uin
 
 /* What the process of a rank may open, and its ranks: counted with the first of them, 0 with the others.
  * Most by who looked first: the listeners of the others were there already when the rest did. */
-static uint32_t ranks_of_process(const struct swl_rank_facts *facts, uint32_t first,
+static uint32_t ranks_of_process(const struct swl_rank_capabilities *ranks, uint32_t first,
                                  uint32_t nranks, uint64_t *left_p)
 {
     uint32_t n = 0;
 
     *left_p = 0;
     for (uint32_t r = 0; r < nranks; r++) {
-        if (facts[r].process != facts[first].process)
+        if (ranks[r].process != ranks[first].process)
             continue;
         if (r < first)
             return 0;
-        *left_p = swl_max_u64(*left_p, facts[r].files_left);
+        *left_p = swl_max_u64(*left_p, ranks[r].files_left);
         n++;
     }
     return n;
 }
 
-ncclResult_t swl_group_check_few_files(const struct swl_rank_facts *facts, uint32_t nranks)
+ncclResult_t swl_group_check_few_files(const struct swl_rank_capabilities *ranks, uint32_t nranks)
 {
     const uint64_t least = 3; /* two listeners, and one to look around */
 
     for (uint32_t first = 0; first < nranks && nranks > 1; first++) {
         uint64_t left;
-        const uint64_t need = least * ranks_of_process(facts, first, nranks, &left);
+        const uint64_t need = least * ranks_of_process(ranks, first, nranks, &left);
 
         if (need > left)
             return too_few("at least ", first, need, left);
@@ -113,17 +113,18 @@ ncclResult_t swl_group_check_few_files(const struct swl_rank_facts *facts, uint3
     return ncclSuccess;
 }
 
-ncclResult_t swl_group_check_files(const struct ncclEpGroup *g, const struct swl_rank_facts *facts,
-                                   const struct swl_select_fact *networks)
+ncclResult_t swl_group_check_files(const struct ncclEpGroup *g,
+                                   const struct swl_rank_capabilities *ranks,
+                                   const struct swl_driver_report *networks)
 {
     for (uint32_t first = 0; first < g->info.nranks; first++) {
         struct sockets sum = {0, 0};
         uint64_t need, left;
 
-        if (ranks_of_process(facts, first, g->info.nranks, &left) == 0)
+        if (ranks_of_process(ranks, first, g->info.nranks, &left) == 0)
             continue;
         for (uint32_t r = first; r < g->info.nranks; r++)
-            if (facts[r].process == facts[first].process)
+            if (ranks[r].process == ranks[first].process)
                 add_sockets(g, networks, r, &sum);
         need = swl_max_u64(sum.meeting, sum.later); /* all ranks have met before the first link */
         if (need > left)

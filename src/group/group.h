@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-struct swl_select_fact; /* transport/select.h */
+struct swl_driver_report; /* transport/choice.h */
 struct swl_rdma;
 struct swl_rdma_connection; /* transport/rdma.h */
 
@@ -118,17 +118,17 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_c
 uint32_t swl_group_files_left(void);
 /* A process that cannot open what any rank needs is refused on all ranks: with fewer, a rank cannot even find
  * out where it is, and what it says of itself means nothing. */
-ncclResult_t swl_group_check_few_files(const struct swl_rank_facts *facts, uint32_t nranks);
+ncclResult_t swl_group_check_few_files(const struct swl_rank_capabilities *facts, uint32_t nranks);
 /* The same of one that cannot open as many as the sockets of its ranks need. */
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
-                                   const struct swl_rank_facts *facts,
-                                   const struct swl_select_fact *networks);
+                                   const struct swl_rank_capabilities *facts,
+                                   const struct swl_driver_report *networks);
 
 /* Which NIC drivers work on this rank; local. */
-void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_select_fact *fact_p);
-/* group->network from the facts of all ranks; the same outcome everywhere. */
+void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_driver_report *report_p);
+/* group->network from the reports of all ranks; the same outcome everywhere. */
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
-                                      const struct swl_select_fact *facts);
+                                      const struct swl_driver_report *reports);
 
 /* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other ends of
  * its connections. Ends agreed (src/failure/connections.c). */

@@ -1,7 +1,7 @@
 /* network.c: what a rank says of its networks, and which of them the group uses.
  *
  * Layer: src/group, part of swl_group_agree; memory: group.h. The choice itself is
- * transport/select.c. */
+ * transport/choice.c. */
 #include "src/group/group.h"
 
 #include "src/base/error.h"
@@ -9,8 +9,8 @@
 #include "src/base/memory.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
+#include "transport/choice.h"
 #include "transport/rdma.h"
-#include "transport/select.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 #define BY_VERBS (SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_VERBS)
 
-void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact *fact_p)
+void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_driver_report *report_p)
 {
     struct swl_nic_ib ib;
     char gpu[32] = "";
@@ -34,7 +34,7 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_select_fact 
 
     if (swl_gpu_pci(g->info.device, gpu, sizeof(gpu)) == cudaSuccess)
         config.near = &near;
-    swl_select_ask(g->options.transports, &config, fact_p);
+    swl_driver_report_make(g->options.transports, &config, report_p);
 }
 
 /* Settings that only some networks have. */
@@ -79,7 +79,8 @@ static void say_unused(uint32_t networks)
         swl_log(level, "group: %s does not use %s", name, text);
 }
 
-ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_select_fact *facts)
+ncclResult_t swl_group_choose_network(struct ncclEpGroup *g,
+                                      const struct swl_driver_report *reports)
 {
     uint32_t mine = 0;
     char text[1024];
@@ -89,9 +90,10 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
         swl_log(SWL_LEVEL_DEBUG, "group: one node, no network");
         if (g->info.rank == 0)
             say_unused(0);
-        return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
+        return swl_choice_check_faults(g->options.soft_faults, g->info.rank, g->info.nranks,
+                                       g->network);
     }
-    g->network = swl_select_group(facts, g->info.nranks, text, sizeof(text));
+    g->network = swl_choice_of_group(reports, g->info.nranks, text, sizeof(text));
     if (g->network == 0)
         return swl_fail(ncclInvalidUsage, "%s", text);
     g->rank_drivers =
@@ -99,7 +101,8 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
     if (!g->rank_drivers)
         return ncclSystemError;
     for (uint32_t r = 0; r < g->info.nranks; r++) {
-        g->rank_drivers[r] = swl_select_driver_between(&facts[g->info.rank], &facts[r], g->network);
+        g->rank_drivers[r] =
+            swl_choice_of_connection(&reports[g->info.rank], &reports[r], g->network);
         if (g->topology.rank_node[r] != g->topology.rank_node[g->info.rank])
             mine |= g->rank_drivers[r];
     }
@@ -108,7 +111,8 @@ ncclResult_t swl_group_choose_network(struct ncclEpGroup *g, const struct swl_se
         say_unused(mine);
     if (g->info.rank == 0)
         swl_log(SWL_LEVEL_INFO, "group: network %s between %" PRIu32 " nodes%s%.*s%s", text,
-                g->topology.nnodes, facts[0].why[0] ? " (not " : "", SWL_SELECT_WHY, facts[0].why,
-                facts[0].why[0] ? ")" : "");
-    return swl_select_faults(g->options.soft_faults, g->info.rank, g->info.nranks, g->network);
+                g->topology.nnodes, reports[0].why[0] ? " (not " : "", SWL_REPORT_WHY,
+                reports[0].why, reports[0].why[0] ? ")" : "");
+    return swl_choice_check_faults(g->options.soft_faults, g->info.rank, g->info.nranks,
+                                   g->network);
 }

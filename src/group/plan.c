@@ -11,7 +11,8 @@
 
 /* A kernel starts when those before it in its queue have ended, and kernels of ranks wait for each other:
  * ranks that share a device in a process need a queue each. */
-static ncclResult_t check_queues(const struct swl_rank_facts *own, uint32_t r, uint32_t sharing)
+static ncclResult_t check_queues(const struct swl_rank_capabilities *own, uint32_t r,
+                                 uint32_t sharing)
 {
     if (own->queues == 0 || sharing <= own->queues)
         return ncclSuccess;
@@ -31,16 +32,16 @@ static ncclResult_t check_queues(const struct swl_rank_facts *own, uint32_t r, u
 
 /* SMs for rank r: its cap, and no more than its even part of a device that ranks of one process
  * share, since all blocks of all of them must be resident together, those of NICs too. */
-static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_shape *s,
+static ncclResult_t sms_of(const struct swl_rank_capabilities *ranks, const struct swl_shape *s,
                            uint32_t r, uint32_t *sms_p)
 {
-    const struct swl_rank_facts *own = &facts[r];
+    const struct swl_rank_capabilities *own = &ranks[r];
     const uint32_t nranks = s->nranks, nic = s->nnodes > 1 ? own->nic_blocks : 0;
     uint32_t sharing = 1, part;
 
     for (uint32_t i = 0; i < nranks; i++)
-        sharing += i != r && facts[i].process == own->process &&
-                   memcmp(facts[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
+        sharing += i != r && ranks[i].process == own->process &&
+                   memcmp(ranks[i].uuid, own->uuid, sizeof(own->uuid)) == 0;
     SWL_TRY(check_queues(own, r, sharing));
     part = own->nsms / sharing;
     *sms_p = (uint32_t)swl_min_u64(own->sm_cap, part > nic ? part - nic : 0);
@@ -58,20 +59,20 @@ static ncclResult_t sms_of(const struct swl_rank_facts *facts, const struct swl_
 }
 
 /* Channels: the rank with the fewest SMs decides for all, since rings belong to channels. */
-static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_facts *facts,
+static ncclResult_t plan_channels(struct swl_shape *s, const struct swl_rank_capabilities *ranks,
                                   uint32_t *own_sms_p, uint32_t *least_sms_p)
 {
     uint32_t channels, hint, sms = 0;
 
     *least_sms_p = UINT32_MAX;
     for (uint32_t r = 0; r < s->nranks; r++) {
-        SWL_TRY(sms_of(facts, s, r, &sms));
+        SWL_TRY(sms_of(ranks, s, r, &sms));
         *least_sms_p = (uint32_t)swl_min_u64(*least_sms_p, sms);
         if (r == s->rank)
             *own_sms_p = sms;
     }
     channels = *least_sms_p / 2;
-    hint = swl_plan_hint(facts, s->nranks, offsetof(struct swl_rank_facts, channel_hint));
+    hint = swl_plan_hint(ranks, s->nranks, offsetof(struct swl_rank_capabilities, channel_hint));
     if (hint != 0 && hint < channels)
         channels = hint;
     s->nchannels = channels > 0 ? channels : 1;
@@ -131,8 +132,8 @@ static void plan_shape(struct swl_shape *s, const struct swl_plan_config *config
 }
 
 ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *config,
-                           const struct swl_topology *topology, const struct swl_rank_facts *facts,
-                           uint32_t rank)
+                           const struct swl_topology *topology,
+                           const struct swl_rank_capabilities *ranks, uint32_t rank)
 {
     struct swl_plan p;
     struct swl_shape *s = &p.shape;
@@ -142,15 +143,15 @@ ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *
     memset(&p, 0, sizeof(p));
     plan_place(s, topology, rank);
     plan_shape(s, config);
-    SWL_TRY(plan_channels(s, facts, &sms, &least_sms));
-    SWL_TRY(swl_plan_ht_shape(&p, config, facts, least_sms));
+    SWL_TRY(plan_channels(s, ranks, &sms, &least_sms));
+    SWL_TRY(swl_plan_ht_shape(&p, config, ranks, least_sms));
     p.at = swl_window_of(s);
     for (uint32_t r = 0; r < s->nranks; r++)
-        shared = swl_min_u64(shared, facts[r].shared_bytes);
-    SWL_TRY(plan_route(&p, sms, facts[rank].route_cap, shared));
+        shared = swl_min_u64(shared, ranks[r].shared_bytes);
+    SWL_TRY(plan_route(&p, sms, ranks[rank].route_cap, shared));
     SWL_TRY(swl_plan_ht_kernels(&p, swl_plan_halves(s, sms), shared));
     p.nsms = (uint32_t)swl_max_u64(p.ht.dispatch.blocks, p.route.blocks);
-    p.nic_blocks = s->nnodes > 1 ? facts[rank].nic_blocks : 0;
+    p.nic_blocks = s->nnodes > 1 ? ranks[rank].nic_blocks : 0;
     *plan = p;
     return ncclSuccess;
 }

@@ -1,6 +1,6 @@
 /* plan.h: the sizes and roles of a group, from what all ranks have told each other.
  *
- * Layer: src/group, below group. Pure: every rank computes the same shape from the same facts; only
+ * Layer: src/group, below group. Pure: every rank computes the same shape from the same ranks; only
  * the own place (rank, node, SMs per channel, pieces) differs. Owns no memory. */
 #ifndef SWL_PLAN_H
 #define SWL_PLAN_H
@@ -33,7 +33,7 @@ extern "C" {
 #define SWL_LINK_RINGS_BYTES    (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
 
 /* What one rank tells about its device and its hints; 0 in a hint = none. */
-struct swl_rank_facts {
+struct swl_rank_capabilities {
     uint8_t uuid[16];
     uint64_t process;
     uint64_t shared_bytes;  /* dynamic shared memory of a block */
@@ -44,9 +44,9 @@ struct swl_rank_facts {
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */
     uint32_t channel_hint, qp_hint, chunk_hint;
-    uint32_t nic_blocks;       /* that run the rank's software NIC, if there are several nodes */
-    uint32_t nic_blocks_apart; /* the same if ranks are in several processes */
-    uint32_t files_left;       /* descriptors that its process may still open */
+    uint32_t nic_blocks; /* that run the rank's software NIC, if there are several nodes */
+    uint32_t nic_blocks_multi_process; /* the same if ranks are in several processes */
+    uint32_t files_left;               /* descriptors that its process may still open */
 };
 
 /* What is equal on all ranks after the agreement. */
@@ -87,8 +87,8 @@ struct swl_plan {
 
 /* Facts of all ranks, [topology->nranks]. */
 ncclResult_t swl_plan_make(struct swl_plan *plan, const struct swl_plan_config *config,
-                           const struct swl_topology *topology, const struct swl_rank_facts *facts,
-                           uint32_t rank);
+                           const struct swl_topology *topology,
+                           const struct swl_rank_capabilities *ranks, uint32_t rank);
 
 /* What the bytes of handle memory depend on, besides K, which the kernels compare themselves. */
 uint64_t swl_plan_fingerprint(const struct swl_plan *plan, const struct swl_topology *topology,

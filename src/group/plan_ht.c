@@ -108,14 +108,14 @@ static uint32_t floor_pow2(uint32_t value)
     return power;
 }
 
-uint32_t swl_plan_hint(const struct swl_rank_facts *facts, uint32_t nranks, size_t offset)
+uint32_t swl_plan_hint(const struct swl_rank_capabilities *ranks, uint32_t nranks, size_t offset)
 {
     uint32_t least = 0;
 
     for (uint32_t r = 0; r < nranks; r++) {
         uint32_t hint;
 
-        memcpy(&hint, (const char *)&facts[r] + offset, sizeof(hint));
+        memcpy(&hint, (const char *)&ranks[r] + offset, sizeof(hint));
         if (hint != 0 && (least == 0 || hint < least))
             least = hint;
     }
@@ -129,9 +129,10 @@ uint32_t swl_plan_halves(const struct swl_shape *s, uint32_t sms)
 
 /* Rings of a source toward one node. Other nodes, or other sources of the other node, have rings of their
  * own; where there are none a channel has two, since the slots of one are too few for what is under way. */
-static void plan_ring_count(struct swl_shape *s, const struct swl_rank_facts *facts)
+static void plan_ring_count(struct swl_shape *s, const struct swl_rank_capabilities *ranks)
 {
-    const uint32_t hint = swl_plan_hint(facts, s->nranks, offsetof(struct swl_rank_facts, qp_hint));
+    const uint32_t hint =
+        swl_plan_hint(ranks, s->nranks, offsetof(struct swl_rank_capabilities, qp_hint));
 
     s->nrings = 1;
     if (s->nnodes == 2 && s->max_served == 1)
@@ -318,7 +319,7 @@ static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *
     return ncclSuccess;
 }
 
-static ncclResult_t plan_roles(const struct swl_shape *s, const struct swl_rank_facts *facts,
+static ncclResult_t plan_roles(const struct swl_shape *s, const struct swl_rank_capabilities *ranks,
                                uint32_t least_sms, struct swl_roles *dispatch,
                                struct swl_roles *combine)
 {
@@ -327,7 +328,7 @@ static ncclResult_t plan_roles(const struct swl_shape *s, const struct swl_rank_
     uint32_t threads = UINT32_MAX;
 
     for (uint32_t r = 0; r < s->nranks; r++)
-        threads = (uint32_t)swl_min_u64(threads, facts[r].block_threads);
+        threads = (uint32_t)swl_min_u64(threads, ranks[r].block_threads);
     SWL_TRY(choose_roles(dispatch, nodes ? &dispatch_nodes : &dispatch_node,
                          nodes ? &dispatch_nodes_narrow : &dispatch_node_narrow, halves, threads));
     return choose_roles(combine, nodes ? &combine_nodes : &combine_node,
@@ -346,15 +347,16 @@ static void plan_owners(struct swl_shape *s, const struct swl_roles *dispatch,
 }
 
 ncclResult_t swl_plan_ht_shape(struct swl_plan *plan, const struct swl_plan_config *config,
-                               const struct swl_rank_facts *facts, uint32_t least_sms)
+                               const struct swl_rank_capabilities *ranks, uint32_t least_sms)
 {
     struct swl_shape *s = &plan->shape;
     struct swl_ht_plan *ht = &plan->ht;
     uint64_t rings;
 
-    plan_ring_count(s, facts);
-    SWL_TRY(plan_roles(s, facts, least_sms, &ht->dispatch.roles, &ht->combine[0].roles));
-    plan_rings(s, swl_plan_hint(facts, s->nranks, offsetof(struct swl_rank_facts, chunk_hint)));
+    plan_ring_count(s, ranks);
+    SWL_TRY(plan_roles(s, ranks, least_sms, &ht->dispatch.roles, &ht->combine[0].roles));
+    plan_rings(s,
+               swl_plan_hint(ranks, s->nranks, offsetof(struct swl_rank_capabilities, chunk_hint)));
     plan_owners(s, &ht->dispatch.roles, &ht->combine[0].roles);
     plan_links(s);
     plan_sizes(s, &config->ring_sizes);

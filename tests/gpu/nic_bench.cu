@@ -1,4 +1,4 @@
-// nic_bench.cu: the software NIC on blocks alone: no link model, queues in GPU memory, the peer on
+// nic_bench.cu: the software NIC on blocks alone: no wire model, queues in GPU memory, the peer on
 // another GPU (or on the same one if there is no other). Every byte that must have arrived is compared.
 //   gpu_nic_bench [--quick] [--blocks N]: N NIC blocks instead of 1, 2, 4, 8, and of a thread (0)
 // Tables: GB/s of 7 KiB messages by queue pairs, work requests per second on a shared queue pair,

@@ -9,7 +9,7 @@ ncclResult_t device_open(struct swl_nic **nic_p, Driver driver, const struct swl
 
     fake.ports.resize(1);
     return swl_mlx5_make(nic_p, config, &verbs,
-                         driver == Driver::gpu ? &swl_devx_maker : &swl_mlv_maker);
+                         driver == Driver::gpu ? &swl_devx_maker : &swl_mlx5_verbs_maker);
 }
 
 void device_run()

@@ -24,7 +24,7 @@ struct nic_options {
     uint64_t first_index = 0;
     uint64_t payload_bytes = 1 << 20;
     const char *faults = "";
-    struct swl_link_model link = {};
+    struct swl_wire_model link = {};
     uint64_t timeout_ns = 1000000000ull; // of kernels
     unsigned preempt_per_1000 = 50;
     uint32_t executor = SWL_SOFT_AUTO;                // AUTO: one run with each executor

@@ -138,8 +138,8 @@ for header in src/*/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h 
     case $header in
     src/base/options_table.h | src/runtime/cuda/driver.h) continue ;; # a table; needs CUDA's own headers
     transport/soft/events.h | transport/soft/serve.h | transport/soft/staging.h | \
-        transport/soft/words.h | transport/proxy/serve.h | transport/soft/pace.h | \
-        transport/proxy/rehearse.h) ;; # C++ only
+        transport/soft/words.h | transport/proxy/serve.h | transport/soft/wire_model.h | \
+        transport/proxy/fault_injection.h) ;; # C++ only
     *) compile "$header" "$(source_of "$header" c)" gcc -std=c11 -D_GNU_SOURCE $ours ;;
     esac
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours

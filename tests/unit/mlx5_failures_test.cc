@@ -98,7 +98,7 @@ class DevxFailures : public Devx
         else if (command && status)
             reason =
                 "firmware status 0x09 (resource is not in the right state), syndrome 0x00abc123";
-        if (fake.failed == "swl_gpu_host_malloc" && maker == &swl_mlv_maker)
+        if (fake.failed == "swl_gpu_host_malloc" && maker == &swl_mlx5_verbs_maker)
             reason = said.find("no pinned memory") != std::string::npos ? "no pinned memory"
                                                                         : "Cannot allocate memory";
         if (fake.failed == "swl_gpu_stream_wait")
@@ -153,7 +153,7 @@ class VerbsFailures : public DevxFailures
   protected:
     VerbsFailures()
     {
-        maker = &swl_mlv_maker;
+        maker = &swl_mlx5_verbs_maker;
     }
 };
 

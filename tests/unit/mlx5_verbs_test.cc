@@ -1,6 +1,6 @@
 // The mlx5 NIC over verbs and the fake: creation, rings, doorbells, connection, failure, reset.
 #include "tests/unit/devx_fixture.h"
-#include "tests/unit/site_tree.h"
+#include "tests/unit/sysfs_tree.h"
 #include "transport/mlx5/mlx5.h"
 
 #include "transport/wqe.h"
@@ -25,7 +25,7 @@ class Verbs : public Devx
   protected:
     Verbs()
     {
-        maker = &swl_mlv_maker;
+        maker = &swl_mlx5_verbs_maker;
     }
 };
 
@@ -34,7 +34,7 @@ class VerbsPair : public Mlx5Pair
   protected:
     VerbsPair()
     {
-        maker = &swl_mlv_maker;
+        maker = &swl_mlx5_verbs_maker;
     }
 };
 
@@ -355,11 +355,11 @@ TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
 
 TEST_F(Verbs, SecondNicOfARankIsTheNextDevice)
 {
-    const SiteTree tree;
+    const SysfsTree tree;
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 1};
 
     config.near = &near;
-    for (auto by : {&swl_mlv_maker, &swl_devx_maker}) {
+    for (auto by : {&swl_mlx5_verbs_maker, &swl_devx_maker}) {
         struct swl_nic *nic = nullptr;
         struct swl_nic_caps caps;
 
@@ -392,7 +392,7 @@ int commands_of(const struct swl_nic_config *config, const struct swl_verbs *ver
 
 TEST_F(Verbs, RingsAreWhereTheVariableOrWhatWorksPutsThem)
 {
-    const SiteTree tree;
+    const SysfsTree tree;
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
@@ -448,7 +448,7 @@ TEST_F(Mlx5Pair, D_C9_EndsInDifferentPartitionsAreRefused)
 
 TEST_F(Verbs, WorksWhereDevxIsRefused)
 {
-    const SiteTree tree;
+    const SysfsTree tree;
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
@@ -473,10 +473,10 @@ TEST_F(Verbs, WorksWhereDevxIsRefused)
 }
 
 // Whom the driver does not let write registers of NICs from the GPU: no mlx5 transport is usable, for the
-// right that is missing, and nothing is left open. The choice then takes the next one (select_test).
+// right that is missing, and nothing is left open. The choice then takes the next one (choice_test).
 TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
 {
-    const SiteTree tree;
+    const SysfsTree tree;
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
 
     tree.file("/proc/driver/nvidia/params", "RegistryDwords: \"\"");
@@ -498,7 +498,7 @@ TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
 // takes the other way to ring doorbells, and gpu alone another transport.
 TEST_F(Verbs, F111_RefusedPageOfRegistersLeavesTheOtherWay)
 {
-    const SiteTree tree;
+    const SysfsTree tree;
     const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 

@@ -15,7 +15,7 @@ const uint32_t most_threads = 512; // 65536 registers of an SM, 128 of a thread:
 
 struct Job {
     swl_topology topology = {};
-    std::vector<swl_rank_facts> facts;
+    std::vector<swl_rank_capabilities> ranks;
     swl_plan_config config = {};
     std::vector<swl_plan> plans;
 
@@ -27,15 +27,15 @@ struct Job {
         for (size_t m = 0; m < nodes.size(); m++)
             keys.insert(keys.end(), (size_t)nodes[m], m);
         EXPECT_EQ(swl_topology_make(&topology, keys.data(), (uint32_t)keys.size()), ncclSuccess);
-        facts.resize(keys.size());
-        for (size_t r = 0; r < facts.size(); r++) {
-            facts[r].uuid[0] = (uint8_t)r;
-            facts[r].uuid[1] = (uint8_t)(r >> 8);
-            facts[r].process = 1;
-            facts[r].nsms = nsms;
-            facts[r].sm_cap = sm_cap;
-            facts[r].shared_bytes = 227 << 10;
-            facts[r].block_threads = most_threads;
+        ranks.resize(keys.size());
+        for (size_t r = 0; r < ranks.size(); r++) {
+            ranks[r].uuid[0] = (uint8_t)r;
+            ranks[r].uuid[1] = (uint8_t)(r >> 8);
+            ranks[r].process = 1;
+            ranks[r].nsms = nsms;
+            ranks[r].sm_cap = sm_cap;
+            ranks[r].shared_bytes = 227 << 10;
+            ranks[r].block_threads = most_threads;
         }
         config.nexperts = 256;
         config.max_tokens = 4096;
@@ -54,9 +54,9 @@ struct Job {
     {
         ncclResult_t rc = ncclSuccess;
 
-        plans.assign(facts.size(), swl_plan{});
-        for (uint32_t r = 0; r < facts.size() && rc == ncclSuccess; r++)
-            rc = swl_plan_make(&plans[r], &config, &topology, facts.data(), r);
+        plans.assign(ranks.size(), swl_plan{});
+        for (uint32_t r = 0; r < ranks.size() && rc == ncclSuccess; r++)
+            rc = swl_plan_make(&plans[r], &config, &topology, ranks.data(), r);
         return rc;
     }
     const swl_shape &shape(size_t rank = 0) const
@@ -189,8 +189,8 @@ TEST(Plan, AllRanksAgreeOnSharedSizes)
 {
     Job j({3, 5});
 
-    j.facts[6].sm_cap = 5;
-    j.facts[2].channel_hint = 7;
+    j.ranks[6].sm_cap = 5;
+    j.ranks[2].channel_hint = 7;
     ASSERT_EQ(j.make(), ncclSuccess);
     for (size_t r = 0; r < 8; r++) {
         EXPECT_EQ(j.shape(r).nchannels, 2u);
@@ -226,7 +226,7 @@ TEST(Plan, OneSmOfOneRankLeavesTwoToTheOthers)
 {
     Job j({2}, 2);
 
-    j.facts[1].sm_cap = 1;
+    j.ranks[1].sm_cap = 1;
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.plans[0].ht.dispatch.roles.halves, 2);
     EXPECT_EQ(j.plans[1].ht.dispatch.roles.halves, 1);
@@ -257,7 +257,7 @@ TEST(Plan, EveryNumberOfSmsFitsTheRegisters)
             for (uint32_t last : {1u, sms}) {
                 Job j(nodes, sms, 132);
 
-                j.facts.back().sm_cap = last;
+                j.ranks.back().sm_cap = last;
                 ASSERT_EQ(j.make(), ncclSuccess) << sms << " SMs: " << swl_last_error();
                 for (const swl_plan &p : j.plans) {
                     expect_sound(p);
@@ -271,15 +271,15 @@ TEST(Plan, TooFewRegistersAreRefusedByAllRanks)
 {
     Job j({2}, 1);
 
-    j.facts[1].block_threads = 480;
+    j.ranks[1].block_threads = 480;
     EXPECT_EQ(j.make(), ncclInvalidUsage);
     EXPECT_NE(std::string(swl_last_error()).find("registers"), std::string::npos);
     for (uint32_t r = 0; r < 2; r++)
-        EXPECT_EQ(swl_plan_make(&j.plans[r], &j.config, &j.topology, j.facts.data(), r),
+        EXPECT_EQ(swl_plan_make(&j.plans[r], &j.config, &j.topology, j.ranks.data(), r),
                   ncclInvalidUsage);
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.sm_cap = 16; // two blocks a channel: a half each
-    j.facts[1].block_threads = 512;
+    j.ranks[1].block_threads = 512;
     EXPECT_EQ(j.make(), ncclSuccess);
 }
 
@@ -287,13 +287,13 @@ TEST(Plan, RanksOfADeviceShareItsSms)
 {
     Job j({4}, 16, 24);
 
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.uuid[0] = 0;
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 6u); // 24 SMs, 4 ranks
     expect_sound(j.plans[0]);
-    for (swl_rank_facts &f : j.facts)
-        f.process = (uint64_t)(&f - j.facts.data()); // time slices instead
+    for (swl_rank_capabilities &f : j.ranks)
+        f.process = (uint64_t)(&f - j.ranks.data()); // time slices instead
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.plans[0].ht.dispatch.blocks, 16u);
 }
@@ -302,7 +302,7 @@ TEST(Plan, TooManyRanksOnADeviceAreRefusedWithTheNumbers)
 {
     Job j({4}, 16, 3);
 
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.uuid[0] = 0;
     ASSERT_EQ(j.make(), ncclInvalidUsage);
     EXPECT_NE(std::string(swl_last_error()).find("4 ranks share"), std::string::npos);
@@ -314,7 +314,7 @@ TEST(Plan, D_C7_OneRankOnASmallDeviceIsNotSaidToShareIt)
 {
     Job j({1, 1}, 1, 2);
 
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.nic_blocks = 2;
     ASSERT_EQ(j.make(), ncclInvalidUsage);
     const std::string said = swl_last_error();
@@ -328,21 +328,21 @@ TEST(Plan, D_B3_RanksOfADeviceAndProcessNeedAQueueEach)
 {
     Job j({33}, 1, 132);
 
-    for (swl_rank_facts &f : j.facts) {
+    for (swl_rank_capabilities &f : j.ranks) {
         f.uuid[0] = 0;
         f.queues = f.most_queues = 32;
     }
     ASSERT_EQ(j.make(), ncclInvalidUsage);
     for (const char *word : {"33 ranks of a process share the device of rank 0", "it has 32"})
         EXPECT_NE(std::string(swl_last_error()).find(word), std::string::npos) << word;
-    j.facts[32].process = 2;
+    j.ranks[32].process = 2;
     EXPECT_EQ(j.make(), ncclSuccess);
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.queues = 31;
     ASSERT_EQ(j.make(), ncclInvalidUsage);
     for (const char *word : {"32 ranks", "CUDA has 31", "CUDA_DEVICE_MAX_CONNECTIONS to 32"})
         EXPECT_NE(std::string(swl_last_error()).find(word), std::string::npos) << word;
-    for (swl_rank_facts &f : j.facts)
+    for (swl_rank_capabilities &f : j.ranks)
         f.queues = 0; // the emulator
     EXPECT_EQ(j.make(), ncclSuccess);
 }
@@ -351,9 +351,9 @@ TEST(Plan, HintsAreUpperBounds)
 {
     Job j({2, 2});
 
-    j.facts[1].qp_hint = 3;
-    j.facts[0].qp_hint = 100;
-    j.facts[0].chunk_hint = 64;
+    j.ranks[1].qp_hint = 3;
+    j.ranks[0].qp_hint = 100;
+    j.ranks[0].chunk_hint = 64;
     j.config.max_token_bytes = 28672;
     ASSERT_EQ(j.make(), ncclSuccess);
     EXPECT_EQ(j.shape().nrings, 3u);
@@ -377,7 +377,7 @@ TEST(Plan, AnyShapeIsSound)
 
                     j.config.max_token_bytes = row;
                     j.config.max_topk = topk;
-                    j.config.nexperts = 3 * (uint32_t)j.facts.size() + 1;
+                    j.config.nexperts = 3 * (uint32_t)j.ranks.size() + 1;
                     ASSERT_EQ(j.make(), ncclSuccess) << swl_last_error();
                     for (const swl_plan &p : j.plans)
                         expect_sound(p);
@@ -388,7 +388,7 @@ TEST(Plan, TooLittleSharedMemoryIsRefusedByAllRanks)
 {
     Job j({2});
 
-    j.facts[1].shared_bytes = 16 << 10;
+    j.ranks[1].shared_bytes = 16 << 10;
     EXPECT_EQ(j.make(), ncclInvalidUsage);
 }
 
@@ -400,7 +400,7 @@ TEST(Plan, RouteScratchStaysSmall)
     j.config.max_tokens = 128;
     j.config.nexperts = 4096;
     j.plans.resize(1);
-    ASSERT_EQ(swl_plan_make(&j.plans[0], &j.config, &j.topology, j.facts.data(), 0), ncclSuccess);
+    ASSERT_EQ(swl_plan_make(&j.plans[0], &j.config, &j.topology, j.ranks.data(), 0), ncclSuccess);
     const swl_plan &p = j.plans[0];
     const uint64_t bins = p.shape.nranks + swl_route_lists(&p.shape);
 

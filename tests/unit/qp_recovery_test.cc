@@ -35,7 +35,7 @@ struct Rank {
     uint32_t rank = 0;
     std::vector<End> ends;
     struct swl_qp_recovery *recovery = nullptr;
-    std::deque<swl_oob_message> in;
+    std::deque<swl_control_message> in;
     int ops = 0, fail_at = -1; // the operation of this number fails
     bool ended = false;
     ncclResult_t result = ncclSuccess;
@@ -44,7 +44,7 @@ struct Rank {
 
 struct World {
     std::vector<std::unique_ptr<Rank>> ranks;
-    std::mt19937 dice{1};
+    std::mt19937 random{1};
     size_t room = SIZE_MAX; // messages that wait for a rank
     int messages = 0,
         cut_at = -1; // the connection breaks instead of carrying the message of this number
@@ -128,11 +128,11 @@ ncclResult_t adopt(void *context, uint32_t link, const uint64_t words[SWL_QP_REC
     return ncclSuccess;
 }
 
-bool send(void *context, uint32_t to, const struct swl_oob_message *message)
+bool send(void *context, uint32_t to, const struct swl_control_message *message)
 {
     Rank *r = rank_of(context);
     World *w = r->world;
-    swl_oob_message m = *message;
+    swl_control_message m = *message;
 
     if (w->is_cut(r->rank, to) || w->ranks[to]->in.size() >= w->room)
         return false;
@@ -210,7 +210,7 @@ void hear(Rank *r)
         if (r->world->is_cut(r->rank, p))
             swl_qp_recovery_gone(r->recovery, p);
     while (!r->in.empty()) {
-        const swl_oob_message m = r->in.front();
+        const swl_control_message m = r->in.front();
 
         r->in.pop_front();
         swl_qp_recovery_on_message(r->recovery, &m);
@@ -241,7 +241,7 @@ void step(Rank *r)
 void run(World *w, const std::vector<uint32_t> &in_round, int turns = 4000)
 {
     for (int i = 0; i < turns; i++)
-        step(w->ranks[in_round[w->dice() % in_round.size()]].get());
+        step(w->ranks[in_round[w->random() % in_round.size()]].get());
     for (uint32_t r : in_round)
         if (!w->ranks[r]->ended)
             end(w->ranks[r].get(), swl_qp_recovery_expire(w->ranks[r]->recovery, limit_ns));
@@ -284,7 +284,7 @@ TEST(Mend, BothEndsOfABrokenPairAreConnectedAnewAndAgree)
     for (unsigned seed = 0; seed < 200; seed++) {
         World w(2 + seed % 4, 1 + seed % 3);
 
-        w.dice.seed(seed);
+        w.random.seed(seed);
         w.room = seed % 2 ? SIZE_MAX : 1; // a slow channel
         lose(&w, w.ranks[seed % w.ranks.size()].get(), 0, 1 + seed % 5);
         begin_all(&w);
@@ -330,7 +330,7 @@ TEST(Mend, AfterAFailureAnywhereAllEndAndTheNextRoundMends)
         for (int at = 0;; at++) {
             World w(3);
 
-            w.dice.seed(static_cast<unsigned>(at));
+            w.random.seed(static_cast<unsigned>(at));
             for (const auto &r : w.ranks)
                 for (size_t link = 0; link < 2; link++)
                     lose(&w, r.get(), link, 2);
@@ -427,12 +427,12 @@ TEST(Mend, WhoGaveUpAtAnyMomentIsMetAgain)
         World w(3);
         const uint32_t victim = seed % 3;
 
-        w.dice.seed(seed);
+        w.random.seed(seed);
         for (const auto &r : w.ranks)
             lose(&w, r.get(), seed % r->ends.size(), 1 + seed % 3);
         begin_all(&w);
         for (unsigned i = 0; i < seed % 40; i++)
-            step(w.ranks[w.dice() % 3].get());
+            step(w.ranks[w.random() % 3].get());
         if (!w.ranks[victim]->ended)
             end(w.ranks[victim].get(), swl_qp_recovery_expire(w.ranks[victim]->recovery, limit_ns));
         if (w.ranks[victim]->result == ncclSuccess)
@@ -455,11 +455,11 @@ TEST(Mend, APeerInANewRoundIsFollowed)
     for (unsigned seed = 0; seed < 100; seed++) {
         World w(2);
 
-        w.dice.seed(seed);
+        w.random.seed(seed);
         lose(&w, w.ranks[0].get(), 0, 2);
         begin_all(&w);
         for (unsigned i = 0; i < 2 + seed % 10; i++)
-            step(w.ranks[w.dice() % 2].get());
+            step(w.ranks[w.random() % 2].get());
         if (w.ranks[0]->ended || w.ranks[1]->ended)
             continue;
         begin(w.ranks[1].get(), 2); // without a word to the other
@@ -518,7 +518,7 @@ TEST(Mend, D_A2_AStopCountsNoLongerWhenItsRankIsInANewRound)
 TEST(Mend, MessagesOfStrangersAndOfOtherRoundsAreIgnored)
 {
     World w(2, 1);
-    swl_oob_message m = {};
+    swl_control_message m = {};
 
     begin_all(&w);
     m.from = 9;

@@ -10,9 +10,9 @@ swl_test(rc_path_test SOURCES rc_path_test.cc ${verbs}/path.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 swl_test(mlx5_reach_test SOURCES mlx5_reach_test.cc LABELS unit)
 swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/pkey.c ${verbs}/port.c
-         ${PROJECT_SOURCE_DIR}/transport/site.c ${PROJECT_SOURCE_DIR}/src/base/util.c
+         ${PROJECT_SOURCE_DIR}/transport/sysfs.c ${PROJECT_SOURCE_DIR}/src/base/util.c
          LIBS swl_place LABELS unit)
-swl_test(site_test SOURCES site_test.cc ${PROJECT_SOURCE_DIR}/transport/site.c
+swl_test(sysfs_test SOURCES sysfs_test.cc ${PROJECT_SOURCE_DIR}/transport/sysfs.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
 swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
@@ -21,7 +21,7 @@ swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transp
 if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
     swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
              ${PROJECT_SOURCE_DIR}/transport/tcp/interface.c
-             ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/site.c
+             ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
              LIBS swl_runtime LABELS unit)
 endif()
 
@@ -44,7 +44,7 @@ add_library(fake_mlx5 OBJECT "${swl_test_support}/fake_mlx5.cc"
             "${swl_test_support}/fake_mlx5_verbs.cc" ${mlx5}/commands.c ${mlx5}/device.c ${mlx5}/devx.c
             ${mlx5}/devx_memory.c ${mlx5}/devx_qp.c ${verbs}/path.c ${mlx5}/region.c ${verbs}/tune.c
             ${mlx5}/mlx5.c ${mlx5}/nic.c ${mlx5}/verbs.c ${mlx5}/verbs_memory.c ${mlx5}/verbs_qp.c
-            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/site.c
+            ${verbs}/rc.c ${PROJECT_SOURCE_DIR}/transport/nic.c ${verbs}/load.c ${verbs}/pkey.c ${verbs}/port.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
             ${PROJECT_SOURCE_DIR}/src/runtime/result.c)
 target_link_libraries(fake_mlx5 PRIVATE swl_flags swl_place GTest::gtest)
 foreach(test mlx5_devx mlx5_devx_qp mlx5_failures mlx5_verbs)

@@ -1,5 +1,5 @@
 // Which port and which of its addresses: names, GID tables, and opening on a scripted machine.
-#include "tests/unit/site_tree.h"
+#include "tests/unit/sysfs_tree.h"
 #include "transport/verbs/port.h"
 
 #include <gtest/gtest.h>
@@ -358,7 +358,7 @@ TEST_F(VerbsPort, OldLibraryNeedsTheIndexOnEthernet)
 
 TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
 {
-    SiteTree tree;
+    SysfsTree tree;
     struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
 
     tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
@@ -404,7 +404,7 @@ TEST_F(VerbsPort, TurnsAreAmongTheDevicesOfTheUsersList)
 
 TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
 {
-    SiteTree tree;
+    SysfsTree tree;
     struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
 
     tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);

@@ -6,7 +6,7 @@
 #include "src/base/error.h"
 #include "transport/mlx5/commands.h"
 #include "transport/mlx5/devx.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
     ok = swl_port_open(verbs, &want, &context, &port, why, why_bytes) &&
          (!devx || (takes_commands(verbs, context, &port, why, why_bytes) &&
                     gives_page(verbs, context, &port, why, why_bytes))) &&
-         swl_site_doorbells(config->near ? config->near->root : NULL, why, why_bytes);
+         swl_sysfs_doorbells(config->near ? config->near->root : NULL, why, why_bytes);
     if (context)
         (void)verbs->ibv_close_device(context);
     return ok;
@@ -95,7 +95,7 @@ ncclResult_t swl_mlx5_create_on(struct swl_nic **nic_p, const struct swl_nic_con
     if (rings == SWL_MLX5_RINGS_GPU || (rings == SWL_MLX5_RINGS_AUTO &&
                                         swl_mlx5_way_usable(verbs, true, config, why, sizeof(why))))
         return swl_mlx5_make(nic_p, config, verbs, &swl_devx_maker);
-    return swl_mlx5_make(nic_p, config, verbs, &swl_mlv_maker);
+    return swl_mlx5_make(nic_p, config, verbs, &swl_mlx5_verbs_maker);
 }
 
 static ncclResult_t mlx5_create(struct swl_nic **nic_p, const struct swl_nic_config *config)

@@ -1,4 +1,4 @@
-/* mlx5.h: the driver of ConnectX NICs that the GPU drives, for select.c. One driver, two ways to make its
+/* mlx5.h: the driver of ConnectX NICs that the GPU drives, for choice.c. One driver, two ways to make its
  * queue pairs (SWIMLANE_MLX5_RINGS): by firmware commands, with rings in memory of the GPU (devx.h), or by
  * public calls, with rings in host memory (verbs.h). Ends of both ways connect with each other.
  *

@@ -74,8 +74,8 @@ struct devx_rings {
     uint64_t sink; /* [max_qps] words */
 };
 
-struct mlv_block; /* verbs.h */
-struct mlv_page;
+struct mlx5_verbs_block; /* verbs.h */
+struct mlx5_verbs_page;
 
 struct mlx5_nic {
     struct swl_nic base;
@@ -97,8 +97,8 @@ struct mlx5_nic {
     /* by public calls */
     uint32_t depth;
     struct verbs_device_attr attr;
-    struct mlv_block *blocks;
-    struct mlv_page *pages;
+    struct mlx5_verbs_block *blocks;
+    struct mlx5_verbs_page *pages;
 };
 
 static inline struct mlx5_nic *mlx5_of(struct swl_nic *nic)
@@ -107,7 +107,7 @@ static inline struct mlx5_nic *mlx5_of(struct swl_nic *nic)
 }
 
 /* The two ways: devx.c, verbs.c. */
-extern const struct mlx5_maker swl_devx_maker, swl_mlv_maker;
+extern const struct mlx5_maker swl_devx_maker, swl_mlx5_verbs_maker;
 /* With a table that is loaded already; on success the NIC owns what the table holds. */
 ncclResult_t swl_mlx5_make(struct swl_nic **nic_p, const struct swl_nic_config *config,
                            const struct swl_verbs *verbs, const struct mlx5_maker *maker);

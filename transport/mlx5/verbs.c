@@ -25,7 +25,7 @@ static ncclResult_t check_attr(struct mlx5_nic *nic)
     return nic->depth ? ncclSuccess : ncclInvalidUsage;
 }
 
-static ncclResult_t mlv_open(struct mlx5_nic *nic, const struct swl_nic_config *config)
+static ncclResult_t mlx5_verbs_open(struct mlx5_nic *nic, const struct swl_nic_config *config)
 {
     const uint64_t bytes = 8ull * nic->max_qps;
     void *sinks;
@@ -33,25 +33,25 @@ static ncclResult_t mlv_open(struct mlx5_nic *nic, const struct swl_nic_config *
     nic->depth = config->depth;
     nic->max_depth = DEPTH_MAX;
     SWL_TRY(check_attr(nic));
-    SWL_TRY(swl_mlv_lend(nic));
-    sinks = swl_mlv_take(nic, bytes);
+    SWL_TRY(swl_mlx5_verbs_lend(nic));
+    sinks = swl_mlx5_verbs_take(nic, bytes);
     if (sinks == NULL)
         return swl_fail(ncclSystemError, "rank %u nic: no pinned memory for %llu bytes",
                         nic->device.rank, (unsigned long long)bytes);
     return swl_mlx5_reg(&nic->device, sinks, bytes, SWL_NIC_LOCAL_WRITE, &nic->sinks);
 }
 
-const struct mlx5_maker swl_mlv_maker = {
+const struct mlx5_maker swl_mlx5_verbs_maker = {
     .devx = false,
-    .open = mlv_open,
-    .close = swl_mlv_unmap_all,
-    .free_memory = swl_mlv_free_all,
-    .open_qp = swl_mlv_open_qp,
-    .close_qp = swl_mlv_close_qp,
-    .end = swl_mlv_end,
-    .connect = swl_mlv_connect,
-    .look = swl_mlv_look,
-    .stop = swl_mlv_stop,
-    .restart = swl_mlv_restart,
-    .view = swl_mlv_view,
+    .open = mlx5_verbs_open,
+    .close = swl_mlx5_verbs_unmap_all,
+    .free_memory = swl_mlx5_verbs_free_all,
+    .open_qp = swl_mlx5_verbs_open_qp,
+    .close_qp = swl_mlx5_verbs_close_qp,
+    .end = swl_mlx5_verbs_end,
+    .connect = swl_mlx5_verbs_connect,
+    .look = swl_mlx5_verbs_look,
+    .stop = swl_mlx5_verbs_stop,
+    .restart = swl_mlx5_verbs_restart,
+    .view = swl_mlx5_verbs_view,
 };

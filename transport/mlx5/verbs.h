@@ -22,8 +22,8 @@ extern "C" {
 #endif
 
 /* Pinned memory that the library has, or had: then the next request of the size gets it. */
-struct mlv_block {
-    struct mlv_block *next;
+struct mlx5_verbs_block {
+    struct mlx5_verbs_block *next;
     void *memory; /* as allocated */
     void *start;  /* whole pages in it */
     size_t bytes;
@@ -31,33 +31,34 @@ struct mlv_block {
 };
 
 /* A page of doorbell registers and its address for kernels. */
-struct mlv_page {
-    struct mlv_page *next;
+struct mlx5_verbs_page {
+    struct mlx5_verbs_page *next;
     uint8_t *registers, *mapped;
 };
 
 /* verbs_memory.c */
 /* A block of whole pages, zeroed; NULL: none to be had. */
-void *swl_mlv_take(struct mlx5_nic *nic, size_t bytes);
+void *swl_mlx5_verbs_take(struct mlx5_nic *nic, size_t bytes);
 /* Is [ptr, ptr + bytes) in such a block, hence within reach of the GPU? */
-bool swl_mlv_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes);
+bool swl_mlx5_verbs_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes);
 /* From now on the library takes its memory from the NIC. */
-ncclResult_t swl_mlv_lend(struct mlx5_nic *nic);
+ncclResult_t swl_mlx5_verbs_lend(struct mlx5_nic *nic);
 /* Address for kernels of a doorbell register. */
-ncclResult_t swl_mlv_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p);
-ncclResult_t swl_mlv_unmap_all(struct mlx5_nic *nic);
+ncclResult_t swl_mlx5_verbs_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p);
+ncclResult_t swl_mlx5_verbs_unmap_all(struct mlx5_nic *nic);
 /* Behind the context. */
-ncclResult_t swl_mlv_free_all(struct mlx5_nic *nic);
+ncclResult_t swl_mlx5_verbs_free_all(struct mlx5_nic *nic);
 
 /* verbs_qp.c: what struct mlx5_maker says of each. */
-ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
-ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q);
-struct rc_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
-ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path);
-ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
-ncclResult_t swl_mlv_stop(struct mlx5_nic *nic, struct mlx5_qp *q);
-ncclResult_t swl_mlv_restart(struct mlx5_nic *nic, struct mlx5_qp *q);
-void swl_mlv_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p);
+ncclResult_t swl_mlx5_verbs_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
+ncclResult_t swl_mlx5_verbs_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q);
+struct rc_end swl_mlx5_verbs_end(const struct mlx5_nic *nic, const struct mlx5_qp *q);
+ncclResult_t swl_mlx5_verbs_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path);
+ncclResult_t swl_mlx5_verbs_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p);
+ncclResult_t swl_mlx5_verbs_stop(struct mlx5_nic *nic, struct mlx5_qp *q);
+ncclResult_t swl_mlx5_verbs_restart(struct mlx5_nic *nic, struct mlx5_qp *q);
+void swl_mlx5_verbs_view(const struct mlx5_nic *nic, const struct mlx5_qp *q,
+                         struct swl_qp *view_p);
 
 #ifdef __cplusplus
 }

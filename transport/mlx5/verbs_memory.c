@@ -18,10 +18,10 @@ static uintptr_t page_bytes(void)
     return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-void *swl_mlv_take(struct mlx5_nic *nic, size_t bytes)
+void *swl_mlx5_verbs_take(struct mlx5_nic *nic, size_t bytes)
 {
     const uintptr_t page = page_bytes();
-    struct mlv_block *b = nic->blocks;
+    struct mlx5_verbs_block *b = nic->blocks;
 
     while (b && (b->used || b->bytes != bytes))
         b = b->next;
@@ -45,11 +45,11 @@ void *swl_mlv_take(struct mlx5_nic *nic, size_t bytes)
     return b->start;
 }
 
-bool swl_mlv_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes)
+bool swl_mlx5_verbs_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)ptr;
 
-    for (const struct mlv_block *b = nic->blocks; b; b = b->next)
+    for (const struct mlx5_verbs_block *b = nic->blocks; b; b = b->next)
         if (at >= (uintptr_t)b->start && at + bytes <= (uintptr_t)b->start + b->bytes)
             return true;
     return false;
@@ -57,19 +57,19 @@ bool swl_mlv_owns(const struct mlx5_nic *nic, const void *ptr, size_t bytes)
 
 static void *lend(size_t bytes, void *data)
 {
-    return swl_mlv_take(data, bytes);
+    return swl_mlx5_verbs_take(data, bytes);
 }
 
 static void take_back(void *ptr, void *data)
 {
     const struct mlx5_nic *nic = data;
 
-    for (struct mlv_block *b = nic->blocks; b; b = b->next)
+    for (struct mlx5_verbs_block *b = nic->blocks; b; b = b->next)
         if (b->start == ptr)
             b->used = false;
 }
 
-ncclResult_t swl_mlv_lend(struct mlx5_nic *nic)
+ncclResult_t swl_mlx5_verbs_lend(struct mlx5_nic *nic)
 {
     struct mlx5_device *d = &nic->device;
     struct mlx5_allocators allocators = {lend, take_back, nic};
@@ -84,7 +84,7 @@ ncclResult_t swl_mlv_lend(struct mlx5_nic *nic)
 
 static ncclResult_t map_page(struct mlx5_nic *nic, uint8_t *registers, uint8_t **mapped_p)
 {
-    struct mlv_page *p = calloc(1, sizeof(*p));
+    struct mlx5_verbs_page *p = calloc(1, sizeof(*p));
     void *mapped = NULL;
     ncclResult_t rc;
 
@@ -103,13 +103,13 @@ static ncclResult_t map_page(struct mlx5_nic *nic, uint8_t *registers, uint8_t *
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p)
+ncclResult_t swl_mlx5_verbs_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbell_p)
 {
     const uintptr_t within = (uintptr_t)reg % page_bytes();
     uint8_t *registers = (uint8_t *)reg - within;
     uint8_t *mapped = NULL;
 
-    for (const struct mlv_page *p = nic->pages; p; p = p->next)
+    for (const struct mlx5_verbs_page *p = nic->pages; p; p = p->next)
         if (p->registers == registers)
             mapped = p->mapped;
     if (mapped == NULL)
@@ -118,12 +118,12 @@ ncclResult_t swl_mlv_doorbell(struct mlx5_nic *nic, void *reg, uint64_t **doorbe
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_unmap_all(struct mlx5_nic *nic)
+ncclResult_t swl_mlx5_verbs_unmap_all(struct mlx5_nic *nic)
 {
     ncclResult_t rc = ncclSuccess;
 
     while (nic->pages) {
-        struct mlv_page *p = nic->pages;
+        struct mlx5_verbs_page *p = nic->pages;
         const ncclResult_t next = SWL_CUDA(swl_gpu_registers_unmap(p->registers));
 
         rc = rc != ncclSuccess ? rc : next;
@@ -133,12 +133,12 @@ ncclResult_t swl_mlv_unmap_all(struct mlx5_nic *nic)
     return rc;
 }
 
-ncclResult_t swl_mlv_free_all(struct mlx5_nic *nic)
+ncclResult_t swl_mlx5_verbs_free_all(struct mlx5_nic *nic)
 {
     ncclResult_t rc = ncclSuccess;
 
     while (nic->blocks) {
-        struct mlv_block *b = nic->blocks;
+        struct mlx5_verbs_block *b = nic->blocks;
         const ncclResult_t next = SWL_CUDA(swl_gpu_host_free(b->memory));
 
         rc = rc != ncclSuccess ? rc : next;

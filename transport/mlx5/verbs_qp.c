@@ -83,9 +83,9 @@ static ncclResult_t locate(struct mlx5_nic *nic, struct mlx5_qp *q)
         return swl_fail(ncclSystemError,
                         "rank %u nic: %s made a completion queue of %u entries of %u bytes",
                         nic->device.rank, nic->device.port.name, cq.cqe_cnt, cq.cqe_size);
-    if (!swl_mlv_owns(nic, qp.sq.buf, (size_t)SWL_WQE_BYTES * qp.sq.wqe_cnt) ||
-        !swl_mlv_owns(nic, cq.buf, (size_t)SWL_CQE_BYTES * cq.cqe_cnt) ||
-        !swl_mlv_owns(nic, qp.dbrec, 2 * sizeof(*qp.dbrec)))
+    if (!swl_mlx5_verbs_owns(nic, qp.sq.buf, (size_t)SWL_WQE_BYTES * qp.sq.wqe_cnt) ||
+        !swl_mlx5_verbs_owns(nic, cq.buf, (size_t)SWL_CQE_BYTES * cq.cqe_cnt) ||
+        !swl_mlx5_verbs_owns(nic, qp.dbrec, 2 * sizeof(*qp.dbrec)))
         return swl_fail(ncclSystemError,
                         "rank %u nic: %s made a queue in memory that the GPU does not reach",
                         nic->device.rank, nic->device.port.name);
@@ -95,11 +95,11 @@ static ncclResult_t locate(struct mlx5_nic *nic, struct mlx5_qp *q)
     q->depth_log2 = (uint32_t)__builtin_ctz(qp.sq.wqe_cnt);
     q->completions = cq.buf;
     q->completions_mask = cq.cqe_cnt - 1;
-    return swl_mlv_doorbell(nic, qp.bf.reg, &q->doorbell);
+    return swl_mlx5_verbs_doorbell(nic, qp.bf.reg, &q->doorbell);
 }
 
 /* Both objects, in init. */
-ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i)
+ncclResult_t swl_mlx5_verbs_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i)
 {
     (void)i;
     SWL_TRY(make_cq(nic, q));
@@ -114,7 +114,7 @@ ncclResult_t swl_mlv_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
+ncclResult_t swl_mlx5_verbs_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;
 
@@ -129,7 +129,7 @@ ncclResult_t swl_mlv_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
 
 /* ---- connection ---- */
 
-struct rc_end swl_mlv_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
+struct rc_end swl_mlx5_verbs_end(const struct mlx5_nic *nic, const struct mlx5_qp *q)
 {
     return swl_rc_end(&nic->device.port, &nic->attr, q->qpn, q->psn);
 }
@@ -145,16 +145,16 @@ static ncclResult_t bring_up(const struct mlx5_nic *nic, struct mlx5_qp *q,
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path)
+ncclResult_t swl_mlx5_verbs_connect(struct mlx5_nic *nic, struct mlx5_qp *q, struct rc_path *path)
 {
     const ncclResult_t rc = bring_up(nic, q, path);
 
     if (rc != ncclSuccess)
-        (void)swl_mlv_restart(nic, q); /* it must not take packets that nobody expects */
+        (void)swl_mlx5_verbs_restart(nic, q); /* it must not take packets that nobody expects */
     return rc;
 }
 
-void swl_mlv_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p)
+void swl_mlx5_verbs_view(const struct mlx5_nic *nic, const struct mlx5_qp *q, struct swl_qp *view_p)
 {
     (void)nic;
     view_p->sq = q->sq;
@@ -186,7 +186,7 @@ static void read_failure(const struct mlx5_nic *nic, struct mlx5_qp *q)
     }
 }
 
-ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p)
+ncclResult_t swl_mlx5_verbs_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p)
 {
     struct verbs_qp_attr attr;
     struct verbs_qp_init_attr init;
@@ -200,21 +200,21 @@ ncclResult_t swl_mlv_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *sends_p
     return ncclSuccess;
 }
 
-ncclResult_t swl_mlv_stop(struct mlx5_nic *nic, struct mlx5_qp *q)
+ncclResult_t swl_mlx5_verbs_stop(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
     return step(nic, swl_rc_leave(&nic->device.verbs, q->qp, VERBS_STATE_ERROR),
                 "does not stop a queue pair");
 }
 
-ncclResult_t swl_mlv_restart(struct mlx5_nic *nic, struct mlx5_qp *q)
+ncclResult_t swl_mlx5_verbs_restart(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
-    ncclResult_t rc = swl_mlv_close_qp(nic, q);
+    ncclResult_t rc = swl_mlx5_verbs_close_qp(nic, q);
 
     q->state = SWL_NIC_QP_ERROR;
     if (rc == ncclSuccess)
-        rc = swl_mlv_open_qp(nic, q, 0);
+        rc = swl_mlx5_verbs_open_qp(nic, q, 0);
     if (rc != ncclSuccess)
-        (void)swl_mlv_close_qp(nic, q);
+        (void)swl_mlx5_verbs_close_qp(nic, q);
     q->lost = rc != ncclSuccess;
     return rc;
 }

@@ -50,14 +50,14 @@ struct proxy_nic {
     /* server */
     uint32_t kicked;
     struct proxy_turn *turns; /* [max_qps] */
-    struct soft_link link;
+    struct soft_wire_model link;
     struct soft_faults faults;
     uint64_t random;    /* state of an own stream, 0 = the run's */
     uint64_t egress_ns; /* the modelled wire is taken until then */
     uint64_t next_ns;   /* something held back is due then */
     uint64_t back_ns;   /* end of the next restart, UINT64_MAX = none */
     uint64_t holds_ns;  /* between an answer of the wire and its completion */
-    uint32_t paced, reorders, down;
+    uint32_t modelled, reorders, down;
 };
 
 /* The create of a NIC over this wire; the driver's table is `ops`. */

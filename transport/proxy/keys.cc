@@ -1,18 +1,18 @@
-/* keys.cc: see keys.h. Layer: transport/proxy. Owns the table and the mover. */
+/* keys.cc: see keys.h. Layer: transport/proxy. Owns the table and the dma. */
 #include "transport/proxy/keys.h"
 
 #include "src/base/error.h"
 #include "src/base/memory.h"
 #include "transport/soft/core.cuh"
+#include "transport/soft/dma.h"
 #include "transport/soft/host.h"
-#include "transport/soft/mover.h"
 #include "transport/soft/words.h"
 
 #include <stdlib.h>
 
 struct swl_keys {
     struct soft_port port; /* its regions and users */
-    struct swl_mover *mover;
+    struct swl_dma *dma;
     uint64_t nonce, timeout_ns;
 };
 
@@ -52,7 +52,7 @@ uint32_t get(struct swl_keys *keys, const struct swl_span *from, void *to, uint3
 
     if (memory == nullptr)
         return refused;
-    return from->bytes == 0 || swl_mover_copy(keys->mover, to, memory, from->bytes)
+    return from->bytes == 0 || swl_dma_copy(keys->dma, to, memory, from->bytes)
                ? 0
                : static_cast<uint32_t>(SWL_SYNDROME_LOCAL_OPERATION);
 }
@@ -65,7 +65,7 @@ uint32_t put(struct swl_keys *keys, const struct swl_span *to, const void *from,
 
     if (memory == nullptr)
         return refused;
-    return swl_mover_copy(keys->mover, memory, from, to->bytes)
+    return swl_dma_copy(keys->dma, memory, from, to->bytes)
                ? 0
                : static_cast<uint32_t>(SWL_SYNDROME_REMOTE_OPERATION);
 }
@@ -77,8 +77,7 @@ ncclResult_t swl_keys_open(struct swl_keys **keys_p, const struct swl_wire_confi
 {
     struct swl_keys *k = static_cast<struct swl_keys *>(calloc(1, sizeof(*k)));
 
-    if (k == nullptr ||
-        !swl_mover_open(&k->mover, config->device, config->rank, config->timeout_ns)) {
+    if (k == nullptr || !swl_dma_open(&k->dma, config->device, config->rank, config->timeout_ns)) {
         free(k);
         return swl_no_memory("the keys of a NIC");
     }
@@ -92,7 +91,7 @@ ncclResult_t swl_keys_open(struct swl_keys **keys_p, const struct swl_wire_confi
 void swl_keys_close(struct swl_keys *keys)
 {
     if (keys)
-        swl_mover_close(keys->mover);
+        swl_dma_close(keys->dma);
     free(keys);
 }
 
@@ -153,7 +152,7 @@ uint32_t swl_keys_add(struct swl_keys *keys, uint32_t rkey, uint64_t address, ui
 
     if (word == nullptr)
         return SWL_SYNDROME_REMOTE_ACCESS;
-    return swl_mover_add(keys->mover, word, value, old_p)
+    return swl_dma_add(keys->dma, word, value, old_p)
                ? 0
                : static_cast<uint32_t>(SWL_SYNDROME_REMOTE_OPERATION);
 }

@@ -3,13 +3,13 @@
  * Layer: transport/proxy, above core.cuh; for serve_sim.cc (emulator) and serve_cuda.cc. `Mem` is
  * core.cuh's way to memory; entries and completions lie in host memory.
  * Of a queue pair: completed <= executed (taken by the wire) <= fetched (decoded) <= end (told by the
- * doorbell). What is held back, reordered or made to fail on purpose: rehearse.h. All new entries of a queue go to the wire together. Successes are published together
+ * doorbell). What is held back, reordered or made to fail on purpose: fault_injection.h. All new entries of a queue go to the wire together. Successes are published together
  * too: the one completion names the newest signalled entry. */
 #pragma once
 
 #include "src/runtime/runtime.h"
+#include "transport/proxy/fault_injection.h"
 #include "transport/proxy/front.h"
-#include "transport/proxy/rehearse.h"
 #include "transport/soft/core.cuh"
 #include "transport/soft/executor.h"
 #include "transport/soft/words.h"
@@ -182,7 +182,7 @@ template <class Mem> void decode(const proxy_server<Mem> &s, struct soft_qp *q)
         op->entry = q->fetched;
         op->due_ns = 0;
         count_own(&q->stats.entries, 1);
-        if (s.nic->paced)
+        if (s.nic->modelled)
             plan(s.nic, q, q->fetched, op, s.now);
         if (op->syndrome)
             q->fail_index = q->fetched;
@@ -219,7 +219,7 @@ void take_doorbell(const proxy_server<Mem> &s, struct soft_qp *q, uint64_t value
 
     q->seen = value;
     count_own(&q->stats.doorbells, 1);
-    if (s.nic->paced && swl_soft_faults_drop(&s.nic->faults, q->link, q->doorbell_count++)) {
+    if (s.nic->modelled && swl_soft_faults_drop(&s.nic->faults, q->link, q->doorbell_count++)) {
         count_own(&q->stats.dropped, 1);
         return;
     }
@@ -318,7 +318,7 @@ template <class Mem> bool serve_all(const proxy_server<Mem> &s)
     const uint32_t nqps = __atomic_load_n(&s.nic->nqps, __ATOMIC_ACQUIRE);
     bool moved = obey(s);
 
-    if (s.nic->paced && swl_soft_faults_down(&s.nic->faults, s.now)) {
+    if (s.nic->modelled && swl_soft_faults_down(&s.nic->faults, s.now)) {
         go_down(s.nic);
         s.nic->next_ns = s.nic->back_ns;
         return moved;
@@ -338,18 +338,19 @@ template <class Mem> bool serve_all(const proxy_server<Mem> &s)
 template <class Mem> void proxy_serve(struct proxy_nic *nic, Mem mem)
 {
     proxy_server<Mem> s = {nic, mem, swl_gpu_now_ns()};
-    uint64_t last = s.now, nap;
+    uint64_t last = s.now, idle_ns;
 
-    set_pace(nic, nic->faults.begin_ns);
+    set_modelled(nic, nic->faults.begin_ns);
     while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_soft_stopping()) {
         s.now = swl_gpu_now_ns();
         nic->next_ns = UINT64_MAX;
         if (serve_all(s))
             last = s.now;
-        nap = (s.now - last) / 8;
-        if (nic->next_ns != UINT64_MAX && nic->next_ns < s.now + nap)
-            nap = nic->next_ns > s.now ? nic->next_ns - s.now : 0;
-        swl_soft_nap("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic, nap);
+        idle_ns = (s.now - last) / 8;
+        if (nic->next_ns != UINT64_MAX && nic->next_ns < s.now + idle_ns)
+            idle_ns = nic->next_ns > s.now ? nic->next_ns - s.now : 0;
+        swl_soft_sleep_until("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic,
+                             idle_ns);
     }
     /* release: pairs with the acquire in destroy, which frees our memory */
     __atomic_store_n(&nic->ended, 1, __ATOMIC_RELEASE);

@@ -22,10 +22,10 @@ static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
 
     (void)pthread_mutex_lock(&w->lock);
     syndrome = check(w, m);
-    /* the mover's add is a release: whoever acquires the sum sees the writes before it, which the
+    /* the copier's add is a release: whoever acquires the sum sees the writes before it, which the
      * device had placed when it completed the receive, or a READ since (verbs_flush.c) */
     if (syndrome == SWL_SYNDROME_NONE &&
-        !swl_mover_add_now(w->mover, (uint64_t *)(uintptr_t)m->address, m->value))
+        !swl_dma_add_now(w->dma, (uint64_t *)(uintptr_t)m->address, m->value))
         syndrome = SWL_SYNDROME_REMOTE_OPERATION;
     (void)pthread_mutex_unlock(&w->lock);
     return syndrome;

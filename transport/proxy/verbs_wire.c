@@ -5,7 +5,7 @@
 #include "src/base/log.h"
 #include "src/base/memory.h"
 #include "transport/proxy/front.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 #include "transport/verbs/tune.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static ncclResult_t open_all(struct verbs_wire *w, const struct swl_wire_config 
     SWL_TRY(unblock_events(w));
     if (w->attr.atomic_cap == VERBS_ATOMIC_NONE)
         w->adds = SWL_ADDS_MESSAGES;
-    if (!swl_mover_open(&w->mover, config->device, w->rank, config->timeout_ns))
+    if (!swl_dma_open(&w->dma, config->device, w->rank, config->timeout_ns))
         return swl_no_memory("the adds of peers");
     errno = 0;
     w->pd = w->verbs.ibv_alloc_pd(w->context);
@@ -98,7 +98,7 @@ static ncclResult_t close_all(struct verbs_wire *w)
                       w->port.name);
     if (w->context && w->verbs.ibv_close_device(w->context) != 0 && rc == ncclSuccess)
         rc = swl_fail(ncclSystemError, "rank %u nic: %s does not close", w->rank, w->port.name);
-    swl_mover_close(w->mover);
+    swl_dma_close(w->dma);
     (void)pthread_mutex_destroy(&w->lock);
     free(w->regions);
     free(w->queues);
@@ -134,7 +134,8 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
         (void)close_all(w);
         return rc;
     }
-    swl_site_cpus(config->near ? config->near->root : NULL, w->port.name, w->cpus, sizeof(w->cpus));
+    swl_sysfs_cpus(config->near ? config->near->root : NULL, w->port.name, w->cpus,
+                   sizeof(w->cpus));
     *wire_p = &w->base;
     return ncclSuccess;
 }
@@ -220,7 +221,7 @@ static ncclResult_t verbs_reg_mr(struct swl_wire *wire, void *ptr, uint64_t byte
                                  struct swl_nic_region *region_p)
 {
     struct verbs_wire *w = verbs_of(wire);
-    const bool on_gpu = swl_mover_overtakes(ptr);
+    const bool on_gpu = swl_dma_overtakes_nic(ptr);
     struct verbs_region *regions;
     struct verbs_mr *mr;
 

@@ -15,7 +15,7 @@
 #define SWL_VERBS_WIRE_H
 
 #include "transport/proxy/wire.h"
-#include "transport/soft/mover.h"
+#include "transport/soft/dma.h"
 #include "transport/verbs/path.h"
 #include "transport/verbs/port.h"
 
@@ -114,7 +114,7 @@ struct verbs_wire {
     uint64_t first_index;
     uint32_t adds; /* enum swl_adds: the best that this end has and may use */
     struct verbs_flush flush;
-    struct swl_mover *mover;    /* adds for the peers */
+    struct swl_dma *dma;        /* adds for the peers */
     struct verbs_queue *queues; /* [max_qps] */
     pthread_mutex_t lock;       /* of the regions */
     struct verbs_region *regions;
@@ -123,7 +123,7 @@ struct verbs_wire {
 
 const struct swl_wire_ops *swl_verbs_wire_ops(void);
 const struct swl_nic_ops *swl_proxy_verbs_ops(void);
-/* Would the proxy NIC over this wire work here (select.h)? */
+/* Would the proxy NIC over this wire work here (choice.h)? */
 bool swl_proxy_verbs_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 /* The same with these functions. */
 bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_config *config,

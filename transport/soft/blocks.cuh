@@ -33,7 +33,7 @@ struct nic_flight {
 struct nic_batch {
     uint32_t n;
     bool quick;             /* nothing else is under way: done when this visit ends */
-    bool timed;             /* by link model or faults */
+    bool timed;             /* by wire model or faults */
     uint32_t writes, large; /* lanes with a WRITE, and those whose WRITE is on the board */
     struct nic_flight flight;
 };
@@ -48,7 +48,7 @@ SWL_DEV uint64_t nic_take_wire(uint64_t *taken, uint64_t from, uint64_t wire)
     return nic_take(taken, wire);
 }
 
-/* The messages of a batch leave; `bytes` of each lane's on the wire. By the link model and the faults. */
+/* The messages of a batch leave; `bytes` of each lane's on the wire. By the wire model and the faults. */
 SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_look *look,
                                      const struct soft_qp *qp, uint64_t bytes)
 {

@@ -5,7 +5,7 @@
 #include "device.h"
 #include "sim/simt.h"
 #include "src/runtime/runtime.h"
-#include "transport/soft/mover.h"
+#include "transport/soft/dma.h"
 #include "transport/soft/serve.h"
 #include "transport/soft/soft.h"
 
@@ -96,29 +96,29 @@ void swl_soft_spoil(void (*fn)(void *arg, void *at, uint64_t bytes), void *arg)
     spoiler = {fn, arg};
 }
 
-bool swl_mover_open(struct swl_mover **mover_p, int, uint32_t, uint64_t)
+bool swl_dma_open(struct swl_dma **dma_p, int, uint32_t, uint64_t)
 {
-    *mover_p = nullptr;
+    *dma_p = nullptr;
     return true;
 }
 
-void swl_mover_close(struct swl_mover *)
+void swl_dma_close(struct swl_dma *)
 {
 }
 
-bool swl_mover_copy(struct swl_mover *, void *to, const void *from, uint64_t bytes)
+bool swl_dma_copy(struct swl_dma *, void *to, const void *from, uint64_t bytes)
 {
     engine_memory::copy(to, from, bytes);
     return true;
 }
 
-bool swl_mover_add(struct swl_mover *, uint64_t *word, uint64_t value, uint64_t *old_p)
+bool swl_dma_add(struct swl_dma *, uint64_t *word, uint64_t value, uint64_t *old_p)
 {
     *old_p = engine_memory::add(word, value);
     return true;
 }
 
-bool swl_mover_overtakes(const void *p)
+bool swl_dma_overtakes_nic(const void *p)
 {
     enum swl_gpu_place place;
     size_t bytes;
@@ -127,7 +127,7 @@ bool swl_mover_overtakes(const void *p)
     return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_PLACE_DEVICE;
 }
 
-bool swl_mover_add_now(struct swl_mover *, uint64_t *word, uint64_t value)
+bool swl_dma_add_now(struct swl_dma *, uint64_t *word, uint64_t value)
 {
     /* release: pairs with the acquire of whoever reads the sum */
     (void)__atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
@@ -164,8 +164,8 @@ bool swl_soft_executor_start(struct soft_nic *nic)
     return true;
 }
 
-bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *arg,
-                   uint64_t deadline_ns)
+bool swl_soft_wait_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                         uint64_t deadline_ns)
 {
     struct simt_why why = {what, number, 0, __FILE__, __LINE__};
 
@@ -173,14 +173,15 @@ bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *ar
 }
 
 /* What waits for a wire of the real world may not see time jump far. */
-void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns)
+void swl_soft_sleep_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                          uint64_t ns)
 {
     const uint64_t least = 2000, most = 100000;
 
-    (void)swl_soft_park(what, number, ready, arg,
-                        simt_now_ns() + (ns < least  ? least
-                                         : ns < most ? ns
-                                                     : most));
+    (void)swl_soft_wait_until(what, number, ready, arg,
+                              simt_now_ns() + (ns < least  ? least
+                                               : ns < most ? ns
+                                                           : most));
 }
 
 bool swl_soft_stopping(void)

@@ -26,11 +26,12 @@ bool swl_soft_executor_wait(const char *what, const uint32_t *word, uint32_t val
                             uint64_t timeout_ns);
 /* In an executor of the host: wait until ready(arg) or the deadline; is the process ending; a random
  * number of the run. */
-bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *arg,
-                   uint64_t deadline_ns);
+bool swl_soft_wait_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                         uint64_t deadline_ns);
 bool swl_soft_stopping(void);
 /* In the same places: do nothing for about this long, at most a millisecond, or until ready(arg). */
-void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns);
+void swl_soft_sleep_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                          uint64_t ns);
 uint64_t swl_soft_random(void);
 /* One reference less; the last one frees. */
 void swl_soft_nic_drop(struct soft_nic *nic);

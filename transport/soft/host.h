@@ -101,7 +101,7 @@ ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t
 /* hosted.c: SWIMLANE_SOFT_LINK and _FAULTS of a NIC that can do `can` (enum soft_ability); `who` names it.
  * *link_p is left alone where no link is set. Refuses what it cannot do. */
 ncclResult_t swl_host_settings(const struct swl_nic_config *config, const char *who, uint32_t can,
-                               struct soft_link *link_p, struct soft_faults *faults_p);
+                               struct soft_wire_model *link_p, struct soft_faults *faults_p);
 /* Say once what a NIC has done, when it is destroyed. */
 void swl_host_report(uint32_t rank, const char *who, const struct swl_soft_stats *stats);
 

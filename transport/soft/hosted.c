@@ -48,10 +48,10 @@ ncclResult_t swl_host_qp_ask(struct soft_qp *q, enum soft_request what, uint32_t
 }
 
 ncclResult_t swl_host_settings(const struct swl_nic_config *config, const char *who, uint32_t can,
-                               struct soft_link *link_p, struct soft_faults *faults_p)
+                               struct soft_wire_model *link_p, struct soft_faults *faults_p)
 {
     const char *text = config->settings.faults ? config->settings.faults : "";
-    const struct swl_link_model *link = &config->settings.link;
+    const struct swl_wire_model *link = &config->settings.link;
     const uint32_t nqps = config->max_qps ? config->max_qps : 1;
     const char *beyond;
     size_t at = 0;

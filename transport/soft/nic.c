@@ -76,10 +76,10 @@ static uint64_t layout(struct soft_nic *nic, uintptr_t base)
     return at;
 }
 
-uint32_t swl_soft_blocks(const struct swl_nic_settings *set, bool apart)
+uint32_t swl_soft_blocks(const struct swl_nic_settings *set, bool multi_process)
 {
     if (swl_soft_executor(set->executor) != SWL_SOFT_BLOCKS &&
-        !(apart && set->executor == SWL_SOFT_AUTO))
+        !(multi_process && set->executor == SWL_SOFT_AUTO))
         return 0;
     if (set->soft_blocks)
         return set->soft_blocks;

@@ -90,8 +90,8 @@ bool swl_soft_executor_start(struct soft_nic *nic)
     return swl_soft_executor_run("soft nic", nic->device, "", soft_main, nic);
 }
 
-bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *arg,
-                   uint64_t deadline_ns)
+bool swl_soft_wait_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                         uint64_t deadline_ns)
 {
     (void)what;
     (void)number;
@@ -108,7 +108,8 @@ bool swl_soft_park(const char *what, int number, bool (*ready)(void *), void *ar
     return true;
 }
 
-void swl_soft_nap(const char *what, int number, bool (*ready)(void *), void *arg, uint64_t ns)
+void swl_soft_sleep_until(const char *what, int number, bool (*ready)(void *), void *arg,
+                          uint64_t ns)
 {
     const uint64_t least = 5000, most = 1000000;
 
@@ -152,5 +153,5 @@ bool swl_soft_executor_wait(const char *what, const uint32_t *word, uint32_t val
 {
     struct awaited a = {word, value};
 
-    return swl_soft_park(what, (int)value, equal, &a, swl_gpu_now_ns() + timeout_ns);
+    return swl_soft_wait_until(what, (int)value, equal, &a, swl_gpu_now_ns() + timeout_ns);
 }

@@ -34,8 +34,8 @@ struct soft_offer {
     uint64_t offered;
 };
 
-/* Link model of a NIC. */
-struct soft_link {
+/* Wire model of a NIC. */
+struct soft_wire_model {
     uint64_t ns_per_mib; /* 0 = infinitely fast */
     uint64_t latency_ns;
     uint64_t jitter_ns;
@@ -51,7 +51,7 @@ struct soft_port {
     uint64_t dead_ns;     /* shared: from this time on it answers nobody; UINT64_MAX = never */
     uint32_t fault_epoch; /* counts changes of the faults, from 1 */
     uint32_t rank;
-    struct soft_link link;
+    struct soft_wire_model link;
     struct soft_faults faults;
     struct swl_soft_stats stats; /* shared, relaxed; of executors of the host */
     struct soft_region regions[SOFT_REGIONS];

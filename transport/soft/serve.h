@@ -5,7 +5,7 @@
  * A doorbell makes events: the parts of a WRITE are placed at random moments before the WRITE's
  * turn (payload is read then, i.e. late), also before parts of earlier WRITEs and earlier adds; an
  * add or READ is executed at its turn, when everything before it has been placed; completions come
- * in order. Turns follow the link model and the faults. Queues know nothing of each other but the
+ * in order. Turns follow the wire model and the faults. Queues know nothing of each other but the
  * wire they share. */
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "transport/soft/core.cuh"
 #include "transport/soft/events.h"
 #include "transport/soft/executor.h"
-#include "transport/soft/pace.h"
+#include "transport/soft/wire_model.h"
 #include "transport/soft/words.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ uint64_t arrival(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t ready
     uint64_t arrive, old;
 
     begin += nic->port->link.latency_ns +
-             dice(&e->random, nic->port->link.jitter_ns + nic->port->faults.jitter_ns);
+             random_below(&e->random, nic->port->link.jitter_ns + nic->port->faults.jitter_ns);
     if (nic->port->link.ns_per_mib == 0)
         return begin;
     /* the wire into the peer is shared by all that send to it */
@@ -85,19 +85,20 @@ void plan_pieces(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t index
     uint32_t from = 0;
 
     if (nic->port->faults.reorder && op->bytes >= 256)
-        n += static_cast<uint32_t>(dice(&e->random, pieces_max - 1));
+        n += static_cast<uint32_t>(random_below(&e->random, pieces_max - 1));
     op->pieces = n;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t to =
             i + 1 == n
                 ? op->bytes
-                : from + static_cast<uint32_t>(dice(&e->random, (op->bytes - from) / 16)) * 16;
+                : from +
+                      static_cast<uint32_t>(random_below(&e->random, (op->bytes - from) / 16)) * 16;
         uint64_t when = qp->order_ns;
         struct soft_event event;
 
         if (nic->port->faults.reorder)
-            when = later(now,
-                         (when - dice(&e->random, window < when ? window : when)) & ~(tick_ns - 1));
+            when = later(now, (when - random_below(&e->random, window < when ? window : when)) &
+                                  ~(tick_ns - 1));
         event = {when, 0, index, SOFT_EVENT_PIECE, qp->link, qp->epoch, from, to - from};
         if (!soft_events_push(&e->events, event))
             e->broken = true;
@@ -412,7 +413,7 @@ template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Clos
         }
         next = e.events.count ? e.events.heap[0].time_ns : UINT64_MAX;
         next = next < e.back_ns ? next : e.back_ns;
-        swl_soft_park("soft nic idle", static_cast<int>(nic->rank), moved, nic, next);
+        swl_soft_wait_until("soft nic idle", static_cast<int>(nic->rank), moved, nic, next);
     }
     free(e.events.heap);
     close();

@@ -18,8 +18,8 @@ extern "C" {
 const struct swl_nic_ops *swl_soft_ops(void);
 
 /* Blocks of every calling kernel that run a NIC, by SWIMLANE_SOFT_EXECUTOR and _BLOCKS; 0: none do.
- * apart: ranks are in several processes, which "auto" connects by blocks everywhere. */
-uint32_t swl_soft_blocks(const struct swl_nic_settings *settings, bool apart);
+ * multi_process: ranks are in several processes, which "auto" connects by blocks everywhere. */
+uint32_t swl_soft_blocks(const struct swl_nic_settings *settings, bool multi_process);
 
 #define SWL_SOFT_ALL_RANKS 0xffffffffu
 

@@ -1,7 +1,7 @@
 /* staging.h: how a thread of the host touches memory of the host and of devices: the CPU where it
  * reaches, else copies on a stream, small ones through pinned memory. C++ only.
  *
- * Layer: transport/soft, for thread.cc and mover_cuda.cc.
+ * Layer: transport/soft, for thread.cc and dma_cuda.cc.
  * Order: every copy is waited for, so that what an add publishes has landed before it. A word of a
  * device is added to by two copies: one thread at a time, and nobody else writes such words. */
 #pragma once

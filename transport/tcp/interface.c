@@ -2,7 +2,7 @@
 #include "transport/tcp/interface.h"
 
 #include "src/base/options.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -311,7 +311,7 @@ bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why 
         snprintf(why->text, sizeof(why->text), "no memory for the network interfaces");
     if (at >= 0) {
         *place_p = found[at].place;
-        place_p->host = swl_site_host(NULL);
+        place_p->host = swl_sysfs_host(NULL);
     }
     free(found);
     return at >= 0;

@@ -1,4 +1,4 @@
-/* socket.h: where ends of the TCP wire and of the channel between hosts are, and sentences about what
+/* socket.h: where ends of the TCP wire and of control connections are, and sentences about what
  * fails there. Layer: transport/tcp, on src/base/socket.h. */
 #ifndef SWL_TCP_SOCKET_H
 #define SWL_TCP_SOCKET_H
@@ -14,7 +14,7 @@ extern "C" {
 struct tcp_place {
     union swl_address at;
     char interface[16]; /* "": not known */
-    uint64_t host;      /* equal where loopback reaches (swl_site_host); 0: not known */
+    uint64_t host;      /* equal where loopback reaches (swl_sysfs_host); 0: not known */
 };
 
 struct tcp_why {

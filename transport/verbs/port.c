@@ -1,7 +1,7 @@
 /* port.c: see port.h. Layer: transport/verbs; no state. */
 #include "transport/verbs/port.h"
 
-#include "transport/site.h"
+#include "transport/sysfs.h"
 #include "transport/verbs/pkey.h"
 
 #include <errno.h>
@@ -273,10 +273,10 @@ static uint32_t sort_devices(const struct search *s, struct ibv_device **list, u
             continue;
         scores[count] = 0;
         if (near)
-            scores[count] = swl_site_score(swl_site_distance(near->root, near->gpu, name));
+            scores[count] = swl_pci_distance_score(swl_pci_distance(near->root, near->gpu, name));
         device[count++] = i;
     }
-    swl_site_order(scores, count, near ? near->turn : 0, order);
+    swl_pci_nearest_first(scores, count, near ? near->turn : 0, order);
     for (uint32_t i = 0; i < count; i++)
         order[i] = device[order[i]];
     return count;

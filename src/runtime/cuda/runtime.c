@@ -272,7 +272,7 @@ cudaError_t swl_gpu_stream_destroy(cudaStream_t stream)
 cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns)
 {
     const uint64_t start_ns = swl_gpu_now_ns();
-    uint64_t nap_ns = 0;
+    uint64_t sleep_ns = 0;
 
     for (;;) {
         cudaError_t error = cudaStreamQuery(stream);
@@ -284,13 +284,13 @@ cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns)
             return cudaErrorNotReady;
         /* spin for the length of a kernel, then sleep ever longer, at most 1 ms */
         if (waited_ns > 50000)
-            nap_ns = nap_ns ? nap_ns * 2 : 10000;
-        if (nap_ns > 1000000)
-            nap_ns = 1000000;
-        if (nap_ns > timeout_ns - waited_ns)
-            nap_ns = timeout_ns - waited_ns;
-        if (nap_ns)
-            swl_gpu_sleep_ns(nap_ns);
+            sleep_ns = sleep_ns ? sleep_ns * 2 : 10000;
+        if (sleep_ns > 1000000)
+            sleep_ns = 1000000;
+        if (sleep_ns > timeout_ns - waited_ns)
+            sleep_ns = timeout_ns - waited_ns;
+        if (sleep_ns)
+            swl_gpu_sleep_ns(sleep_ns);
     }
 }
 

@@ -129,7 +129,7 @@ TEST(Bench, AWrongRoutingIsOneSentenceWithTheCause)
     }
 }
 
-// A link model that the library ignores is none in the report either.
+// A wire model that the library ignores is none in the report either.
 TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
 {
     setenv("SWIMLANE_SOFT_LINK", "inf:0", 1);
@@ -142,7 +142,7 @@ TEST(Bench, LinkModelOfTheReportIsTheLibrarys)
     unsetenv("SWIMLANE_SOFT_LINK");
     EXPECT_TRUE(ok);
     EXPECT_NE(said.find("'inf:0' is not understood"), std::string::npos) << said;
-    EXPECT_NE(report.find("without a link model"), std::string::npos) << report;
+    EXPECT_NE(report.find("without a wire model"), std::string::npos) << report;
 }
 
 // Only ranks that are fibers have virtual time; figures of real time model nothing.

@@ -30,12 +30,12 @@ void preempt(unsigned per_1000)
 }
 
 struct Draw {
-    std::mt19937 dice;
+    std::mt19937 random;
     std::vector<int> nodes;
     int nranks = 0, victim;
     std::string trace;
 
-    Draw(unsigned seed, bool several_nodes) : dice(seed)
+    Draw(unsigned seed, bool several_nodes) : random(seed)
     {
         const std::vector<std::vector<int>> shapes = {{1, 1}, {2, 2}, {1, 1, 1}, {3, 2},
                                                       {2, 1}, {1, 2}, {3}};
@@ -49,7 +49,7 @@ struct Draw {
     }
     size_t pick(size_t n)
     {
-        return dice() % n;
+        return random() % n;
     }
     bool run(unsigned seed, const rank_body &body) const
     {

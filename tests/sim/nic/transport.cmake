@@ -9,6 +9,6 @@ if(SWL_PLACE STREQUAL sim)
     # what it notes of all ranks is the test's own: it must not look like something they share
     swl_without_tsan("${swl_test_support}/rails.cc")
     target_link_options(transport_sim_test PRIVATE -Wl,--wrap=swl_soft_ops)
-    swl_test(oob_test SOURCES oob_test.cc LIBS swl_transport LABELS sim)
-    swl_test(select_test SOURCES select_test.cc LIBS swl_transport LABELS sim)
+    swl_test(control_test SOURCES control_test.cc LIBS swl_transport LABELS sim)
+    swl_test(choice_test SOURCES choice_test.cc LIBS swl_transport LABELS sim)
 endif()

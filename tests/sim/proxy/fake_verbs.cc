@@ -1,7 +1,7 @@
 // The fake of libibverbs; see fake_verbs.h.
 #include "tests/sim/proxy/fake_verbs.h"
 
-#include "transport/soft/mover.h"
+#include "transport/soft/dma.h"
 
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ void *as_memory(uint64_t address)
 
 bool of_gpu(uint64_t address)
 {
-    return swl_mover_overtakes(as_memory(address));
+    return swl_dma_overtakes_nic(as_memory(address));
 }
 
 void land()

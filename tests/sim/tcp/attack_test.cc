@@ -4,7 +4,7 @@
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "tests/support/attack.h"
-#include "transport/oob_peers.h"
+#include "transport/control_internal.h"
 
 #include <ctime>
 
@@ -18,28 +18,28 @@ const uint32_t nranks = 4;
 // Ranks of one process (local sockets), or of a process each as far as the channel is told (TCP).
 struct Group {
     bool tcp;
-    swl_oob *oob[nranks] = {};
-    swl_oob_address address[nranks] = {};
+    swl_control *control[nranks] = {};
+    swl_control_address address[nranks] = {};
     ncclResult_t rc[nranks] = {};
     std::string sentence[nranks];
 
     explicit Group(bool over_tcp, uint64_t timeout_ns = 100000000000ull) : tcp(over_tcp)
     {
         for (uint32_t r = 0; r < nranks; r++) {
-            swl_oob_config config = {};
+            swl_control_config config = {};
 
             config.rank = r;
             config.nranks = nranks;
             config.process = tcp ? 100 + r : 100;
             config.timeout_ns = timeout_ns;
             config.socket_ifname = "lo";
-            EXPECT_EQ(swl_oob_open(&oob[r], &config, &address[r]), ncclSuccess);
+            EXPECT_EQ(swl_control_open(&control[r], &config, &address[r]), ncclSuccess);
         }
     }
     ~Group()
     {
-        for (swl_oob *o : oob)
-            swl_oob_close(o);
+        for (swl_control *o : control)
+            swl_control_close(o);
     }
     void connect_rank(uint32_t rank)
     {
@@ -48,7 +48,7 @@ struct Group {
         for (uint32_t p = 0; p < nranks; p++)
             if (p != rank)
                 peers[n++] = p;
-        rc[rank] = swl_oob_connect(oob[rank], address, peers, n);
+        rc[rank] = swl_control_connect(control[rank], address, peers, n);
         sentence[rank] = swl_last_error();
     }
     void meet()
@@ -74,40 +74,40 @@ struct Group {
     // Every rank hears every other one, and nobody else.
     void expect_whole()
     {
-        swl_oob_message m = {};
+        swl_control_message m = {};
         uint32_t peer = 0;
 
         for (uint32_t r = 0; r < nranks; r++)
             ASSERT_EQ(rc[r], ncclSuccess) << sentence[r];
-        m.kind = SWL_OOB_USER;
+        m.kind = SWL_CONTROL_USER;
         for (uint32_t r = 0; r < nranks; r++)
             for (uint32_t p = 0; p + 1 < nranks; p++) {
-                m.value[0] = r * 100 + swl_oob_rank(oob[r], p);
-                EXPECT_TRUE(swl_oob_send(oob[r], p, &m));
+                m.value[0] = r * 100 + swl_control_rank(control[r], p);
+                EXPECT_TRUE(swl_control_send(control[r], p, &m));
             }
         for (uint32_t r = 0; r < nranks; r++)
             for (uint32_t n = 0; n + 1 < nranks; n++) {
                 bool heard = false;
 
                 for (int i = 0; i < 20000 && !heard; i++) {
-                    heard = swl_oob_receive(oob[r], &peer, &m);
+                    heard = swl_control_receive(control[r], &peer, &m);
                     if (!heard)
                         usleep(500);
                 }
                 ASSERT_TRUE(heard);
-                EXPECT_EQ(m.kind, SWL_OOB_USER);
+                EXPECT_EQ(m.kind, SWL_CONTROL_USER);
                 EXPECT_EQ(m.value[0], m.from * 100u + r);
             }
     }
 };
 
 // "I am rank `from`", with 16 bytes for a secret.
-swl_oob_message hello_of(uint32_t from, const std::vector<uint8_t> &secret)
+swl_control_message hello_of(uint32_t from, const std::vector<uint8_t> &secret)
 {
-    swl_oob_message m = {};
+    swl_control_message m = {};
 
-    m.magic = OOB_MAGIC;
-    m.kind = SWL_OOB_HELLO;
+    m.magic = CONTROL_MAGIC;
+    m.kind = SWL_CONTROL_HELLO;
     m.from = static_cast<uint16_t>(from);
     memcpy(m.bytes, secret.data(), 16);
     return m;
@@ -126,7 +126,7 @@ std::vector<int> take_places()
     for (const Listener &l : all)
         for (const auto &secret : secrets)
             for (uint32_t rank = 0; rank < nranks; rank++) {
-                const swl_oob_message m = hello_of(rank, secret);
+                const swl_control_message m = hello_of(rank, secret);
                 const int fd = call(l);
 
                 if (fd < 0)
@@ -255,7 +255,7 @@ TEST(Attack, D_E4SilentConnectionsKeepNobodyOut)
 
 TEST(Attack, D_E4HalfAHelloKeepsNobodyOut)
 {
-    const swl_oob_message m = hello_of(2, std::vector<uint8_t>(16, 0));
+    const swl_control_message m = hello_of(2, std::vector<uint8_t>(16, 0));
 
     many_wait(true, std::string(reinterpret_cast<const char *>(&m), 100));
 }
@@ -293,16 +293,16 @@ TEST(Attack, D_E1AnImpostorAtTheAddressOfARankIsNotBelieved)
             (void)!write(here[1], &at, sizeof(at));
             for (;;) {
                 const int fd = accept(listener, nullptr, nullptr);
-                swl_oob_message m;
+                swl_control_message m;
 
                 if (recv(fd, &m, sizeof(m), MSG_WAITALL) == static_cast<ssize_t>(sizeof(m))) {
-                    m.kind = SWL_OOB_WELCOME; // with the secret it was given
+                    m.kind = SWL_CONTROL_WELCOME; // with the secret it was given
                     m.from = 0;
                     (void)!send(fd, &m, sizeof(m), MSG_NOSIGNAL);
                 }
             }
         });
-        oob_place place;
+        control_place place;
         sockaddr_in at;
 
         ASSERT_EQ(read(here[0], &at, sizeof(at)), static_cast<ssize_t>(sizeof(at)));

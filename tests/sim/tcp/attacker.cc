@@ -2,7 +2,7 @@
 // he is killed. Usage: attacker NAMESPACE. Layer: tests.
 #include "tests/support/attack.h"
 #include "tests/support/tcp_namespace.h"
-#include "transport/oob_peers.h"
+#include "transport/control_internal.h"
 
 using namespace attack;
 
@@ -18,11 +18,11 @@ std::string word_of(uint64_t number, const std::vector<std::vector<uint8_t>> &se
         return "";
     if (number % 3 == 1)
         return "GET / HTTP/1.0\r\n\r\n";
-    swl_oob_message m = {};
+    swl_control_message m = {};
     const std::vector<uint8_t> &secret = secrets[number / 12 % secrets.size()];
 
-    m.magic = OOB_MAGIC;
-    m.kind = SWL_OOB_HELLO;
+    m.magic = CONTROL_MAGIC;
+    m.kind = SWL_CONTROL_HELLO;
     m.from = static_cast<uint16_t>(number / 3 % 4);
     memcpy(m.bytes, secret.data(), 16);
     return std::string(reinterpret_cast<const char *>(&m), sizeof(m));

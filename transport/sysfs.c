@@ -1,5 +1,5 @@
-/* site.c: see site.h. Layer: transport; no state, no memory. */
-#include "transport/site.h"
+/* sysfs.c: see sysfs.h. Layer: transport; no state, no memory. */
+#include "transport/sysfs.h"
 
 #include "src/base/util.h"
 
@@ -17,14 +17,14 @@
 static bool full_path(const char *root, const char *path, char *full)
 {
     const char *base = root && strcmp(root, "/") != 0 ? root : "";
-    const int n = snprintf(full, SWL_SITE_PATH, "%s%s", base, path);
+    const int n = snprintf(full, SWL_SYSFS_PATH, "%s%s", base, path);
 
-    return n > 0 && n < SWL_SITE_PATH;
+    return n > 0 && n < SWL_SYSFS_PATH;
 }
 
-bool swl_site_line(const char *root, const char *path, char *text, size_t bytes)
+bool swl_sysfs_line(const char *root, const char *path, char *text, size_t bytes)
 {
-    char full[SWL_SITE_PATH];
+    char full[SWL_SYSFS_PATH];
     FILE *file;
     bool ok;
 
@@ -42,19 +42,19 @@ bool swl_site_line(const char *root, const char *path, char *text, size_t bytes)
     return ok;
 }
 
-bool swl_site_exists(const char *root, const char *path)
+bool swl_sysfs_exists(const char *root, const char *path)
 {
-    char full[SWL_SITE_PATH];
+    char full[SWL_SYSFS_PATH];
 
     return full_path(root, path, full) && access(full, F_OK) == 0;
 }
 
-bool swl_site_module(const char *root, const char *name)
+bool swl_sysfs_module(const char *root, const char *name)
 {
     char path[128];
 
     snprintf(path, sizeof(path), "/sys/module/%s", name);
-    return swl_site_exists(root, path);
+    return swl_sysfs_exists(root, path);
 }
 
 /* As strcmp, but runs of digits by their value. */
@@ -77,23 +77,23 @@ static int compare_names(const char *a, const char *b)
 }
 
 /* Keeps the first `most` in order. The name fits. */
-static void insert(char (*names)[SWL_SITE_NAME], uint32_t most, uint32_t n, const char *name)
+static void insert(char (*names)[SWL_SYSFS_NAME], uint32_t most, uint32_t n, const char *name)
 {
     uint32_t at = n < most ? n : most;
 
     while (at > 0 && compare_names(names[at - 1], name) > 0) {
         if (at < most)
-            memcpy(names[at], names[at - 1], SWL_SITE_NAME);
+            memcpy(names[at], names[at - 1], SWL_SYSFS_NAME);
         at--;
     }
     if (at < most)
         memcpy(names[at], name, strlen(name) + 1);
 }
 
-uint32_t swl_site_list(const char *root, const char *path, char (*names)[SWL_SITE_NAME],
-                       uint32_t most)
+uint32_t swl_sysfs_list(const char *root, const char *path, char (*names)[SWL_SYSFS_NAME],
+                        uint32_t most)
 {
-    char full[SWL_SITE_PATH];
+    char full[SWL_SYSFS_PATH];
     const struct dirent *entry;
     uint32_t n = 0;
     DIR *folder;
@@ -104,7 +104,7 @@ uint32_t swl_site_list(const char *root, const char *path, char (*names)[SWL_SIT
     if (folder == NULL)
         return 0;
     while ((entry = readdir(folder)) != NULL) {
-        if (entry->d_name[0] == '.' || strlen(entry->d_name) >= SWL_SITE_NAME)
+        if (entry->d_name[0] == '.' || strlen(entry->d_name) >= SWL_SYSFS_NAME)
             continue;
         insert(names, most, n, entry->d_name);
         n++;
@@ -118,7 +118,7 @@ uint32_t swl_site_list(const char *root, const char *path, char (*names)[SWL_SIT
 /* The place of a device in the tree of /sys, from "devices/" on; "" = unknown. */
 static void find_place(const char *root, const char *link, char *place, size_t bytes)
 {
-    char full[SWL_SITE_PATH], real[PATH_MAX];
+    char full[SWL_SYSFS_PATH], real[PATH_MAX];
     const char *at = NULL;
 
     place[0] = '\0';
@@ -130,10 +130,10 @@ static void find_place(const char *root, const char *link, char *place, size_t b
 
 static int numa_of(const char *root, const char *place)
 {
-    char path[SWL_SITE_PATH + 16], text[16];
+    char path[SWL_SYSFS_PATH + 16], text[16];
 
     snprintf(path, sizeof(path), "%s/numa_node", place);
-    return place[0] && swl_site_line(root, path, text, sizeof(text)) ? atoi(text) : -1;
+    return place[0] && swl_sysfs_line(root, path, text, sizeof(text)) ? atoi(text) : -1;
 }
 
 /* Length of the folders that both begin with. */
@@ -158,11 +158,11 @@ static uint32_t count_slashes(const char *text)
     return n;
 }
 
-struct swl_site_distance swl_site_distance(const char *root, const char *gpu, const char *nic)
+struct swl_pci_distance swl_pci_distance(const char *root, const char *gpu, const char *nic)
 {
-    struct swl_site_distance d = {SWL_SITE_FAR, 0};
+    struct swl_pci_distance d = {SWL_PCI_FAR, 0};
     const size_t above = sizeof("/sys/devices/") - 1;
-    char link[SWL_SITE_PATH], a[SWL_SITE_PATH], b[SWL_SITE_PATH];
+    char link[SWL_SYSFS_PATH], a[SWL_SYSFS_PATH], b[SWL_SYSFS_PATH];
     size_t common;
 
     if (gpu == NULL || nic == NULL)
@@ -177,23 +177,23 @@ struct swl_site_distance swl_site_distance(const char *root, const char *gpu, co
     if (common > above && strncmp(a + above, "pci", 3) == 0) {
         d.hops = count_slashes(a + common) + count_slashes(b + common);
         /* the host bridge itself, or something below it */
-        d.level = memchr(a + above, '/', common - above) ? SWL_SITE_SWITCH : SWL_SITE_BRIDGE;
+        d.level = memchr(a + above, '/', common - above) ? SWL_PCI_SWITCH : SWL_PCI_BRIDGE;
         return d;
     }
     if (numa_of(root, a) >= 0 && numa_of(root, a) == numa_of(root, b))
-        d.level = SWL_SITE_NUMA;
+        d.level = SWL_PCI_NUMA;
     return d;
 }
 
-const char *swl_site_level_text(uint32_t level)
+const char *swl_pci_level_text(uint32_t level)
 {
     static const char *const texts[] = {"one PCIe switch or port", "one host bridge",
                                         "one NUMA node", "far or unknown"};
 
-    return texts[level < SWL_COUNT_OF(texts) ? level : SWL_SITE_FAR];
+    return texts[level < SWL_COUNT_OF(texts) ? level : SWL_PCI_FAR];
 }
 
-void swl_site_order(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order)
+void swl_pci_nearest_first(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order)
 {
     uint32_t equal = 0;
 
@@ -216,26 +216,26 @@ void swl_site_order(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t 
 
 /* ---- host, driver ---- */
 
-void swl_site_cpus(const char *root, const char *nic, char *cpus, size_t bytes)
+void swl_sysfs_cpus(const char *root, const char *nic, char *cpus, size_t bytes)
 {
-    char path[SWL_SITE_PATH], place[SWL_SITE_PATH];
+    char path[SWL_SYSFS_PATH], place[SWL_SYSFS_PATH];
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", nic);
-    if (swl_site_line(root, path, cpus, bytes) && cpus[0])
+    if (swl_sysfs_line(root, path, cpus, bytes) && cpus[0])
         return;
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", nic);
     find_place(root, path, place, sizeof(place));
     snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", numa_of(root, place));
-    (void)swl_site_line(root, path, cpus, bytes);
+    (void)swl_sysfs_line(root, path, cpus, bytes);
 }
 
-uint64_t swl_site_host(const char *root)
+uint64_t swl_sysfs_host(const char *root)
 {
-    char text[128], full[SWL_SITE_PATH], link[128];
+    char text[128], full[SWL_SYSFS_PATH], link[128];
     uint64_t hash = SWL_HASH_START;
     ssize_t n = -1;
 
-    (void)swl_site_line(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    (void)swl_sysfs_line(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
     hash = swl_hash(hash, text, strlen(text));
     if (full_path(root, "/proc/thread-self/ns/net", full)) /* a thread may be elsewhere */
         n = readlink(full, link, sizeof(link));
@@ -244,9 +244,9 @@ uint64_t swl_site_host(const char *root)
     return n > 0 ? swl_hash(hash, link, (size_t)n) : hash;
 }
 
-bool swl_site_doorbells(const char *root, char *why, size_t why_bytes)
+bool swl_sysfs_doorbells(const char *root, char *why, size_t why_bytes)
 {
-    char full[SWL_SITE_PATH], line[512];
+    char full[SWL_SYSFS_PATH], line[512];
     bool found = false;
     FILE *file = NULL;
 

@@ -1,13 +1,13 @@
-/* rehearse.h: the link model and the faults of a proxy NIC, as its server asks them. C++ only.
+/* fault_injection.h: the wire model and the faults of a proxy NIC, as its server asks them. C++ only.
  *
  * Layer: transport/proxy, part of serve.h. Everything happens between the queues and the wire: requests
  * are held back or handed over in another order, completions are held back, entries fail before the wire
  * sees them, doorbells are not seen, a NIC that is down makes no progress. So every wire can do it. All
- * state is the server's. Without link model and faults a NIC is not paced, and no clock is read. */
+ * state is the server's. Without wire model and faults a NIC is not modelled, and no clock is read. */
 #pragma once
 
 #include "transport/proxy/front.h"
-#include "transport/soft/pace.h"
+#include "transport/soft/wire_model.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ inline struct soft_op *op_at(const struct soft_qp *q, uint64_t index)
     return &q->ops[index & ((1ull << q->depth_log2) - 1)];
 }
 
-inline void set_pace(struct proxy_nic *nic, uint64_t now)
+inline void set_modelled(struct proxy_nic *nic, uint64_t now)
 {
     const struct soft_faults *f = &nic->faults;
 
@@ -33,8 +33,8 @@ inline void set_pace(struct proxy_nic *nic, uint64_t now)
     nic->back_ns = swl_soft_faults_back(f, now);
     nic->reorders = f->reorder && (f->asked & SOFT_CAN_REORDER);
     nic->holds_ns = nic->link.latency_ns + f->hold_ns;
-    nic->paced = nic->link.ns_per_mib || nic->holds_ns || f->delay_ns || f->jitter_ns || f->loss ||
-                 f->nrules || nic->reorders;
+    nic->modelled = nic->link.ns_per_mib || nic->holds_ns || f->delay_ns || f->jitter_ns ||
+                    f->loss || f->nrules || nic->reorders;
 }
 
 /* The host has set others: their counts begin. */
@@ -46,7 +46,7 @@ inline void take_faults(struct proxy_nic *nic, uint64_t now)
         return;
     nic->faults = *f;
     free(f);
-    set_pace(nic, now);
+    set_modelled(nic, now);
     for (uint32_t i = 0; i < nic->max_qps; i++)
         nic->qps[i].entry_count = nic->qps[i].doorbell_count = 0;
 }
@@ -65,7 +65,7 @@ inline bool come(struct proxy_nic *nic, uint64_t due_ns, uint64_t now)
 inline void shuffle(struct proxy_nic *nic, struct soft_qp *q, struct proxy_turn *t, uint64_t index)
 {
     const uint64_t first = later(t->run, q->executed);
-    const uint64_t place = first + dice(&nic->random, index - first);
+    const uint64_t place = first + random_below(&nic->random, index - first);
     struct soft_op *here = op_at(q, index), *there = op_at(q, place);
 
     here->entry = there->entry;
@@ -95,7 +95,7 @@ inline void plan(struct proxy_nic *nic, struct soft_qp *q, uint64_t index, struc
         due =
             departure(&nic->link, f, q->link, now + loss_ns(f, lost), op->bytes, &nic->egress_ns) +
             wire_ns(&nic->link, op->bytes) + nic->link.latency_ns +
-            dice(&nic->random, f->jitter_ns);
+            random_below(&nic->random, f->jitter_ns);
     q->order_ns = later(q->order_ns, due);
     op->due_ns = q->order_ns;
     if (nic->reorders && op->syndrome == 0 && op->opcode == SWL_WQE_WRITE)

@@ -1,6 +1,6 @@
-/* select.c: the table of NIC drivers and the choice among them; see select.h. Layer: transport; no
+/* choice.c: the table of NIC drivers and the choice among them; see choice.h. Layer: transport; no
  * state. */
-#include "transport/select.h"
+#include "transport/choice.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -8,10 +8,10 @@
 #include "src/runtime/runtime.h"
 #include "transport/mlx5/mlx5.h"
 #include "transport/proxy/verbs_wire.h"
-#include "transport/site.h"
 #include "transport/soft/executor.h"
 #include "transport/soft/faults.h"
 #include "transport/soft/soft.h"
+#include "transport/sysfs.h"
 #include "transport/tcp/interface.h"
 #include "transport/tcp/tcp.h"
 
@@ -108,7 +108,7 @@ static uint64_t soft_host(const struct swl_nic_config *config)
 
     if (config->settings.executor == SWL_SOFT_AUTO ||
         swl_soft_executor(config->settings.executor) == SWL_SOFT_BLOCKS)
-        return swl_site_host(config->near ? config->near->root : NULL);
+        return swl_sysfs_host(config->near ? config->near->root : NULL);
     return swl_gpu_info(config->device, &info) == cudaSuccess ? info.process : 0;
 }
 
@@ -124,56 +124,56 @@ static uint32_t allowed_here(uint32_t transports)
     return emulated() ? SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT : all;
 }
 
-void swl_select_add_why(struct swl_select_fact *fact, size_t *last, const char *name,
-                        const char *why)
+void swl_driver_report_add(struct swl_driver_report *report, size_t *last, const char *name,
+                           const char *why)
 {
-    const size_t end = strlen(fact->why);
-    const char *names = fact->why + *last, *colon = strstr(names, ": ");
+    const size_t end = strlen(report->why);
+    const char *names = report->why + *last, *colon = strstr(names, ": ");
 
     if (colon && strcmp(colon + 2, why) == 0) {
         const int n = (int)(colon - names);
         char both[64];
 
         snprintf(both, sizeof(both), "%.*s, %s", n, names, name);
-        snprintf(fact->why + *last, sizeof(fact->why) - *last, "%s: %s", both, why);
+        snprintf(report->why + *last, sizeof(report->why) - *last, "%s: %s", both, why);
         return;
     }
     *last = end ? end + 2 : 0;
-    snprintf(fact->why + end, sizeof(fact->why) - end, "%s%s: %s", end ? "; " : "", name, why);
-    if (*last >= sizeof(fact->why))
-        *last = sizeof(fact->why) - 1;
+    snprintf(report->why + end, sizeof(report->why) - end, "%s%s: %s", end ? "; " : "", name, why);
+    if (*last >= sizeof(report->why))
+        *last = sizeof(report->why) - 1;
 }
 
-void swl_select_ask(uint32_t transports, const struct swl_nic_config *config,
-                    struct swl_select_fact *fact_p)
+void swl_driver_report_make(uint32_t transports, const struct swl_nic_config *config,
+                            struct swl_driver_report *report_p)
 {
     struct tcp_why reason;
     size_t last = 0;
 
-    memset(fact_p, 0, sizeof(*fact_p));
-    fact_p->host = soft_host(config);
-    fact_p->allowed = allowed_here(transports);
-    fact_p->listed = transports != 0;
+    memset(report_p, 0, sizeof(*report_p));
+    report_p->host = soft_host(config);
+    report_p->allowed = allowed_here(transports);
+    report_p->listed = transports != 0;
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++) {
         const struct swl_nic_driver *d = &drivers[i];
-        char why[SWL_SELECT_WHY] = "";
+        char why[SWL_REPORT_WHY] = "";
 
-        if (!(fact_p->allowed & d->bit))
+        if (!(report_p->allowed & d->bit))
             continue;
         if (d->by_gpu && emulated())
-            swl_select_add_why(fact_p, &last, d->name, "no NIC reaches emulated memory");
+            swl_driver_report_add(report_p, &last, d->name, "no NIC reaches emulated memory");
         else if (d->usable(config, why, sizeof(why)))
-            fact_p->usable |= d->bit;
+            report_p->usable |= d->bit;
         else
-            swl_select_add_why(fact_p, &last, d->name, why);
+            swl_driver_report_add(report_p, &last, d->name, why);
     }
-    if (fact_p->usable & SWL_TRANSPORT_TCP)
-        (void)swl_tcp_choose(config->settings.socket_ifname, &fact_p->tcp, &reason);
+    if (report_p->usable & SWL_TRANSPORT_TCP)
+        (void)swl_tcp_choose(config->settings.socket_ifname, &report_p->tcp, &reason);
 }
 
 /* ---- the choice ---- */
 
-static uint32_t common_to(const struct swl_select_fact *a, const struct swl_select_fact *b)
+static uint32_t common_to(const struct swl_driver_report *a, const struct swl_driver_report *b)
 {
     uint32_t common = a->usable & b->usable;
 
@@ -193,41 +193,41 @@ static uint32_t best_of(uint32_t bits)
     return 0;
 }
 
-uint32_t swl_select_pair(const struct swl_select_fact *a, const struct swl_select_fact *b)
+uint32_t swl_choice_of_pair(const struct swl_driver_report *a, const struct swl_driver_report *b)
 {
     return best_of(common_to(a, b));
 }
 
 /* Drivers that may serve some pairs while others use another: the software NIC is of all or none, as
  * kernels of all ranks have its blocks. */
-static uint32_t own_ways(const struct swl_select_fact *a, const struct swl_select_fact *b)
+static uint32_t own_ways(const struct swl_driver_report *a, const struct swl_driver_report *b)
 {
     return common_to(a, b) & ~(uint32_t)SWL_TRANSPORT_SOFT;
 }
 
-uint32_t swl_select_driver_between(const struct swl_select_fact *a, const struct swl_select_fact *b,
-                                   uint32_t group)
+uint32_t swl_choice_of_connection(const struct swl_driver_report *a,
+                                  const struct swl_driver_report *b, uint32_t group)
 {
     return group == SWL_TRANSPORT_SOFT ? group : best_of(own_ways(a, b));
 }
 
 /* The worst driver of the links of all pairs; 0: some have none, and *a_p and *b_p are such a pair, if
  * possible one that the software NIC would not connect either. */
-static uint32_t worst_link(const struct swl_select_fact *facts, uint32_t nranks, uint32_t *a_p,
+static uint32_t worst_link(const struct swl_driver_report *reports, uint32_t nranks, uint32_t *a_p,
                            uint32_t *b_p)
 {
     uint32_t worst = 0; /* bits are in the order of quality */
-    bool none = false, apart = false;
+    bool none = false, unreachable = false;
 
     for (uint32_t a = 0; a < nranks; a++)
-        for (uint32_t b = a + 1; b < nranks && !apart; b++) {
-            const uint32_t bit = best_of(own_ways(&facts[a], &facts[b]));
+        for (uint32_t b = a + 1; b < nranks && !unreachable; b++) {
+            const uint32_t bit = best_of(own_ways(&reports[a], &reports[b]));
 
             worst = bit > worst ? bit : worst;
             if (bit)
                 continue;
-            apart = common_to(&facts[a], &facts[b]) == 0;
-            if (!none || apart) {
+            unreachable = common_to(&reports[a], &reports[b]) == 0;
+            if (!none || unreachable) {
                 *a_p = a;
                 *b_p = b;
             }
@@ -236,10 +236,11 @@ static uint32_t worst_link(const struct swl_select_fact *facts, uint32_t nranks,
     return none ? 0 : worst;
 }
 
-static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *text, size_t bytes)
+static void name_rank(const struct swl_driver_report *report, uint32_t rank, char *text,
+                      size_t bytes)
 {
-    const uint32_t networks = fact->allowed & ~(uint32_t)SWL_TRANSPORT_PEER;
-    const char *by = fact->listed ? " by SWIMLANE_TRANSPORT" : "";
+    const uint32_t networks = report->allowed & ~(uint32_t)SWL_TRANSPORT_PEER;
+    const char *by = report->listed ? " by SWIMLANE_TRANSPORT" : "";
     char allowed[64], usable[64];
 
     if (networks == 0) {
@@ -247,74 +248,76 @@ static void name_rank(const struct swl_select_fact *fact, uint32_t rank, char *t
         return;
     }
     swl_transports_text(networks, allowed, sizeof(allowed));
-    swl_transports_text(fact->usable, usable, sizeof(usable));
+    swl_transports_text(report->usable, usable, sizeof(usable));
     snprintf(text, bytes, "rank %u may use %s%s and can use %s%s%.*s%s", rank, allowed, by,
-             fact->usable ? usable : "none", fact->why[0] ? " (" : "", SWL_SELECT_WHY - 1,
-             fact->why, fact->why[0] ? ")" : "");
+             report->usable ? usable : "none", report->why[0] ? " (" : "", SWL_REPORT_WHY - 1,
+             report->why, report->why[0] ? ")" : "");
 }
 
 /* Each pair on its own: what rank 0 reaches need not reach each other. */
-static bool tcp_reaches_all(const struct swl_select_fact *facts, uint32_t nranks)
+static bool tcp_reaches_all(const struct swl_driver_report *reports, uint32_t nranks)
 {
     for (uint32_t a = 0; a < nranks; a++)
         for (uint32_t b = a + 1; b < nranks; b++)
-            if (!swl_tcp_reaches(&facts[a].tcp, &facts[b].tcp))
+            if (!swl_tcp_reaches(&reports[a].tcp, &reports[b].tcp))
                 return false;
     return true;
 }
 
 /* Two ranks share no network: what is known beyond what each of them says. */
-static void say_apart(const struct swl_select_fact *facts, uint32_t a, uint32_t b, char *text,
-                      size_t bytes)
+static void explain_no_network(const struct swl_driver_report *reports, uint32_t a, uint32_t b,
+                               char *text, size_t bytes)
 {
     char one[80], other[80];
     size_t at = 0;
 
     text[0] = '\0';
-    if (facts[a].host != facts[b].host)
+    if (reports[a].host != reports[b].host)
         at = (size_t)snprintf(text, bytes,
                               "; soft: they are not on one host, or not in one process");
-    if (swl_tcp_reaches(&facts[a].tcp, &facts[b].tcp))
+    if (swl_tcp_reaches(&reports[a].tcp, &reports[b].tcp))
         return;
-    swl_tcp_text(&facts[a].tcp, one, sizeof(one));
-    swl_tcp_text(&facts[b].tcp, other, sizeof(other));
+    swl_tcp_text(&reports[a].tcp, one, sizeof(one));
+    swl_tcp_text(&reports[b].tcp, other, sizeof(other));
     snprintf(text + at, bytes - at,
              "; tcp: rank %u has the address %s and rank %u, on another host, %s: neither reaches "
              "the other",
              a, one, b, other);
 }
 
-uint32_t swl_select_group(const struct swl_select_fact *facts, uint32_t nranks, char *why,
-                          size_t why_bytes)
+uint32_t swl_choice_of_group(const struct swl_driver_report *reports, uint32_t nranks, char *why,
+                             size_t why_bytes)
 {
-    const size_t text_bytes = SWL_SELECT_WHY + 192;
-    char one[SWL_SELECT_WHY + 192], other[SWL_SELECT_WHY + 192], apart[384];
-    uint32_t common = facts[0].usable, r = 0, a = 0, b = 0;
+    const size_t text_bytes = SWL_REPORT_WHY + 192;
+    char one[SWL_REPORT_WHY + 192], other[SWL_REPORT_WHY + 192], why_not[384];
+    uint32_t common = reports[0].usable, r = 0, a = 0, b = 0;
 
     /* all of one host, or none: equality with rank 0 is enough */
     while (common && ++r < nranks)
-        common &= common_to(&facts[0], &facts[r]);
-    if (best_of(common) == SWL_TRANSPORT_TCP && !tcp_reaches_all(facts, nranks))
+        common &= common_to(&reports[0], &reports[r]);
+    if (best_of(common) == SWL_TRANSPORT_TCP && !tcp_reaches_all(reports, nranks))
         common = 0;
     if (common)
         return best_of(common);
     for (uint32_t i = 0; i < nranks; i++)
-        if (facts[i].usable == 0) {
-            name_rank(&facts[i], i, one, text_bytes);
+        if (reports[i].usable == 0) {
+            name_rank(&reports[i], i, one, text_bytes);
             snprintf(why, why_bytes, "no network between nodes: %s", one);
             return 0;
         }
-    common = worst_link(facts, nranks, &a, &b);
+    common = worst_link(reports, nranks, &a, &b);
     if (common)
         return common;
-    name_rank(&facts[a], a, one, text_bytes);
-    name_rank(&facts[b], b, other, text_bytes);
-    say_apart(facts, a, b, apart, sizeof(apart));
-    snprintf(why, why_bytes, "no network that two ranks can both use: %s; %s%s", one, other, apart);
+    name_rank(&reports[a], a, one, text_bytes);
+    name_rank(&reports[b], b, other, text_bytes);
+    explain_no_network(reports, a, b, why_not, sizeof(why_not));
+    snprintf(why, why_bytes, "no network that two ranks can both use: %s; %s%s", one, other,
+             why_not);
     return 0;
 }
 
-ncclResult_t swl_select_faults(const char *text, uint32_t rank, uint32_t nranks, uint32_t network)
+ncclResult_t swl_choice_check_faults(const char *text, uint32_t rank, uint32_t nranks,
+                                     uint32_t network)
 {
     struct soft_faults faults;
     uint32_t able = 0;

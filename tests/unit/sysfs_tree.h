@@ -1,4 +1,4 @@
-// site_tree.h: a made-up /sys and /proc in a folder of its own, gone with the object.
+// sysfs_tree.h: a made-up /sys and /proc in a folder of its own, gone with the object.
 #ifndef SWL_TESTS_UNIT_SITE_TREE_H
 #define SWL_TESTS_UNIT_SITE_TREE_H
 
@@ -7,21 +7,21 @@
 #include <fstream>
 #include <string>
 
-class SiteTree
+class SysfsTree
 {
   public:
-    SiteTree()
+    SysfsTree()
     {
-        char name[] = "/tmp/swimlane-site-XXXXXX";
+        char name[] = "/tmp/swimlane-sysfs-XXXXXX";
 
         root = mkdtemp(name);
     }
-    ~SiteTree()
+    ~SysfsTree()
     {
         std::filesystem::remove_all(root);
     }
-    SiteTree(const SiteTree &) = delete;
-    SiteTree &operator=(const SiteTree &) = delete;
+    SysfsTree(const SysfsTree &) = delete;
+    SysfsTree &operator=(const SysfsTree &) = delete;
 
     void file(const std::string &path, const std::string &text) const
     {

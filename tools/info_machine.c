@@ -1,9 +1,9 @@
-/* info_site.c: swimlane-info: host, GPUs and NICs. Layer: tools. */
+/* info_machine.c: swimlane-info: host, GPUs and NICs. Layer: tools. */
 #include "tools/info.h"
 
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
-#include "transport/site.h"
+#include "transport/sysfs.h"
 #include "transport/verbs/verbs.h"
 
 #include <stdio.h>
@@ -65,16 +65,16 @@ static void judge_locked_memory(struct info_out *out)
 
 static void judge_dev_infiniband(struct info_out *out, const struct info_options *o)
 {
-    static char names[INFO_NICS][SWL_SITE_NAME];
-    const uint32_t nnics = swl_site_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
-    const uint32_t n = swl_site_list(o->root, "/dev/infiniband", names, INFO_NICS);
+    static char names[INFO_NICS][SWL_SYSFS_NAME];
+    const uint32_t nnics = swl_sysfs_list(o->root, "/sys/class/infiniband", names, INFO_NICS);
+    const uint32_t n = swl_sysfs_list(o->root, "/dev/infiniband", names, INFO_NICS);
     const char *but = nnics ? ", although /sys has NICs: a container must be given their devices"
                             : ": there is no RDMA device here";
     bool any = false;
 
     for (uint32_t i = 0; i < n && i < INFO_NICS; i++)
         any = any || strncmp(names[i], "uverbs", 6) == 0;
-    if (!swl_site_exists(o->root, "/dev/infiniband"))
+    if (!swl_sysfs_exists(o->root, "/dev/infiniband"))
         info_text(out, "dev_infiniband_verdict", "missing%s", but);
     else if (!any)
         info_text(out, "dev_infiniband_verdict", "a folder without a device%s", but);
@@ -100,18 +100,18 @@ void info_host(struct info_out *out, const struct info_options *o)
     else
         info_text(out, "rdma_core", "%s", text);
     swl_verbs_unload(&verbs);
-    info_flag(out, "dev_infiniband", swl_site_exists(o->root, "/dev/infiniband"));
+    info_flag(out, "dev_infiniband", swl_sysfs_exists(o->root, "/dev/infiniband"));
     judge_dev_infiniband(out, o);
     say_limit(out, "locked_memory_kib", RLIMIT_MEMLOCK, 1024);
     judge_locked_memory(out);
     say_limit(out, "open_files", RLIMIT_NOFILE, 1);
     info_open(out, "modules", '{');
     for (size_t i = 0; i < SWL_COUNT_OF(modules); i++)
-        info_flag(out, modules[i], swl_site_module(o->root, modules[i]));
+        info_flag(out, modules[i], swl_sysfs_module(o->root, modules[i]));
     info_close(out, '}');
-    if (swl_site_line(o->root, "/proc/driver/nvidia/version", text, sizeof(text)))
+    if (swl_sysfs_line(o->root, "/proc/driver/nvidia/version", text, sizeof(text)))
         info_text(out, "nvidia_driver", "%s", text);
-    if (swl_site_doorbells(o->root, text, sizeof(text)))
+    if (swl_sysfs_doorbells(o->root, text, sizeof(text)))
         info_text(out, "doorbells", "the GPU may write registers of NICs, as far as is known");
     else
         info_text(out, "doorbells", "%s", text);

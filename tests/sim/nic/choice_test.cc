@@ -1,6 +1,6 @@
-// Tests of transport/select.c: what a rank says of itself, and the choice of all ranks.
+// Tests of transport/choice.c: what a rank says of itself, and the choice of all ranks.
 #include "src/base/error.h"
-#include "transport/select.h"
+#include "transport/choice.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -13,25 +13,25 @@ namespace
 
 const uint32_t any = SWL_TRANSPORT_PEER | SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT;
 
-struct swl_select_fact fact(uint32_t usable, uint64_t host, const char *why = "")
+struct swl_driver_report fact(uint32_t usable, uint64_t host, const char *why = "")
 {
-    struct swl_select_fact f = {any, usable, host, "", {}, false};
+    struct swl_driver_report f = {any, usable, host, "", {}, false};
 
     snprintf(f.why, sizeof(f.why), "%s", why);
     return f;
 }
 
-uint32_t choose(const std::vector<struct swl_select_fact> &facts, std::string *why)
+uint32_t choose(const std::vector<struct swl_driver_report> &facts, std::string *why)
 {
     char text[1024] = "";
     const uint32_t bit =
-        swl_select_group(facts.data(), static_cast<uint32_t>(facts.size()), text, sizeof(text));
+        swl_choice_of_group(facts.data(), static_cast<uint32_t>(facts.size()), text, sizeof(text));
 
     *why = text;
     return bit;
 }
 
-TEST(Select, TableNamesEveryDriverOnceAndBestFirst)
+TEST(Choice, TableNamesEveryDriverOnceAndBestFirst)
 {
     uint32_t n, seen = 0;
     const struct swl_nic_driver *d = swl_drivers(&n);
@@ -52,7 +52,7 @@ TEST(Select, TableNamesEveryDriverOnceAndBestFirst)
 }
 
 // The words stand in the table of options and, but for peer, in that of the drivers.
-TEST(Select, WordsOfTheVariableAreTheDriversInTheirOrder)
+TEST(Choice, WordsOfTheVariableAreTheDriversInTheirOrder)
 {
     size_t nrows;
     const struct swl_option_row *rows = swl_option_rows(&nrows);
@@ -72,15 +72,15 @@ TEST(Select, WordsOfTheVariableAreTheDriversInTheirOrder)
     FAIL() << "no row";
 }
 
-TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
+TEST(Choice, PairsTakeTheBestThatBothHaveWhoeverAsks)
 {
-    const struct swl_select_fact both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1),
-                                 soft = fact(SWL_TRANSPORT_SOFT, 1),
-                                 far_soft = fact(SWL_TRANSPORT_SOFT, 2),
-                                 far_both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 2),
-                                 none = fact(0, 1);
+    const struct swl_driver_report both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1),
+                                   soft = fact(SWL_TRANSPORT_SOFT, 1),
+                                   far_soft = fact(SWL_TRANSPORT_SOFT, 2),
+                                   far_both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 2),
+                                   none = fact(0, 1);
     const struct {
-        const struct swl_select_fact &a, &b;
+        const struct swl_driver_report &a, &b;
         uint32_t bit;
     } cases[] = {{both, both, SWL_TRANSPORT_MLX5},
                  {both, soft, SWL_TRANSPORT_SOFT},
@@ -90,14 +90,14 @@ TEST(Select, PairsTakeTheBestThatBothHaveWhoeverAsks)
                  {both, none, 0}};
 
     for (const auto &c : cases) {
-        EXPECT_EQ(swl_select_pair(&c.a, &c.b), c.bit);
-        EXPECT_EQ(swl_select_pair(&c.b, &c.a), c.bit);
+        EXPECT_EQ(swl_choice_of_pair(&c.a, &c.b), c.bit);
+        EXPECT_EQ(swl_choice_of_pair(&c.b, &c.a), c.bit);
     }
 }
 
-TEST(Select, GroupTakesTheBestThatAllPairsHave)
+TEST(Choice, GroupTakesTheBestThatAllPairsHave)
 {
-    const struct swl_select_fact both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1);
+    const struct swl_driver_report both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1);
     std::string why;
 
     EXPECT_EQ(choose({both, both, both}, &why), uint32_t(SWL_TRANSPORT_MLX5));
@@ -107,34 +107,35 @@ TEST(Select, GroupTakesTheBestThatAllPairsHave)
     EXPECT_EQ(choose({both}, &why), uint32_t(SWL_TRANSPORT_MLX5));
 }
 
-TEST(Select, LinksTakeTheBestOfTheirTwoEnds)
+TEST(Choice, LinksTakeTheBestOfTheirTwoEnds)
 {
     const uint32_t mlx5 = SWL_TRANSPORT_MLX5, verbs = SWL_TRANSPORT_VERBS, tcp = SWL_TRANSPORT_TCP,
                    soft = SWL_TRANSPORT_SOFT;
-    const struct swl_select_fact all = fact(mlx5 | verbs | tcp, 1), refused = fact(verbs | tcp, 2),
-                                 plain = fact(tcp, 3), old = fact(mlx5 | tcp, 4);
+    const struct swl_driver_report all = fact(mlx5 | verbs | tcp, 1),
+                                   refused = fact(verbs | tcp, 2), plain = fact(tcp, 3),
+                                   old = fact(mlx5 | tcp, 4);
     std::string why;
 
     EXPECT_EQ(choose({all, refused, old}, &why), tcp);
-    EXPECT_EQ(swl_select_driver_between(&all, &refused, tcp), verbs);
-    EXPECT_EQ(swl_select_driver_between(&all, &old, tcp), mlx5);
-    EXPECT_EQ(swl_select_driver_between(&old, &all, tcp), mlx5);
-    EXPECT_EQ(swl_select_driver_between(&refused, &old, tcp), tcp);
-    EXPECT_EQ(swl_select_driver_between(&plain, &all, tcp), tcp);
+    EXPECT_EQ(swl_choice_of_connection(&all, &refused, tcp), verbs);
+    EXPECT_EQ(swl_choice_of_connection(&all, &old, tcp), mlx5);
+    EXPECT_EQ(swl_choice_of_connection(&old, &all, tcp), mlx5);
+    EXPECT_EQ(swl_choice_of_connection(&refused, &old, tcp), tcp);
+    EXPECT_EQ(swl_choice_of_connection(&plain, &all, tcp), tcp);
     // none is common to all, but each pair has one: the worst of them is the group's
-    const struct swl_select_fact one = fact(mlx5 | verbs, 1), two = fact(verbs | tcp, 2),
-                                 three = fact(tcp | mlx5, 3);
+    const struct swl_driver_report one = fact(mlx5 | verbs, 1), two = fact(verbs | tcp, 2),
+                                   three = fact(tcp | mlx5, 3);
     EXPECT_EQ(choose({one, two, three}, &why), tcp);
-    EXPECT_EQ(swl_select_driver_between(&one, &three, tcp), mlx5);
+    EXPECT_EQ(swl_choice_of_connection(&one, &three, tcp), mlx5);
     // the software NIC serves all or nobody
     EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5 | soft, 1)}, &why), soft);
-    EXPECT_EQ(swl_select_driver_between(&all, &all, soft), soft);
+    EXPECT_EQ(swl_choice_of_connection(&all, &all, soft), soft);
     EXPECT_EQ(choose({fact(mlx5 | soft, 1), fact(soft, 1), fact(mlx5, 1)}, &why), 0u);
     for (const char *words : {"rank 1", "rank 2"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
-TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
+TEST(Choice, RankWithoutANetworkIsNamedWithItsReasons)
 {
     std::string why;
 
@@ -146,23 +147,23 @@ TEST(Select, RankWithoutANetworkIsNamedWithItsReasons)
 }
 
 // One rank may not write registers of its NIC: its links take the next transport, those of the others do not.
-TEST(Select, F111_RegistersOutOfReachLeaveTheNextTransport)
+TEST(Choice, F111_RegistersOutOfReachLeaveTheNextTransport)
 {
     const uint32_t mlx5 = SWL_TRANSPORT_MLX5, verbs = SWL_TRANSPORT_VERBS;
     const char *why_not = "mlx5: the GPU may not write doorbells: NVIDIA driver without "
                           "PeerMappingOverride=1";
-    const struct swl_select_fact without = fact(verbs, 1, why_not), with = fact(mlx5 | verbs, 2);
+    const struct swl_driver_report without = fact(verbs, 1, why_not), with = fact(mlx5 | verbs, 2);
     std::string why;
 
     EXPECT_EQ(choose({without, with, with}, &why), verbs);
-    EXPECT_EQ(swl_select_driver_between(&without, &with, verbs), verbs);
-    EXPECT_EQ(swl_select_driver_between(&with, &with, verbs), mlx5);
+    EXPECT_EQ(swl_choice_of_connection(&without, &with, verbs), verbs);
+    EXPECT_EQ(swl_choice_of_connection(&with, &with, verbs), mlx5);
     EXPECT_EQ(choose({fact(0, 1, why_not), with}, &why), 0u);
     for (const char *words : {"rank 0", "PeerMappingOverride=1"})
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
-TEST(Select, RanksWithoutACommonNetworkAreNamed)
+TEST(Choice, RanksWithoutACommonNetworkAreNamed)
 {
     std::string why;
 
@@ -176,28 +177,28 @@ TEST(Select, RanksWithoutACommonNetworkAreNamed)
     EXPECT_EQ(why.find("one host"), std::string::npos) << why;
 }
 
-TEST(Select, D_C7_TheVariableThatAllowsNoNetworkIsNamed)
+TEST(Choice, D_C7_TheVariableThatAllowsNoNetworkIsNamed)
 {
     struct swl_nic_config config = {};
-    struct swl_select_fact f[2];
+    struct swl_driver_report f[2];
     std::string why;
 
-    for (struct swl_select_fact &one : f)
-        swl_select_ask(SWL_TRANSPORT_PEER, &config, &one);
+    for (struct swl_driver_report &one : f)
+        swl_driver_report_make(SWL_TRANSPORT_PEER, &config, &one);
     EXPECT_EQ(choose({f[0], f[1]}, &why), 0u);
     EXPECT_EQ(why, "no network between nodes: SWIMLANE_TRANSPORT of rank 0 is peer, which allows "
                    "none");
-    for (struct swl_select_fact &one : f)
-        swl_select_ask(SWL_TRANSPORT_PEER | SWL_TRANSPORT_VERBS, &config, &one);
+    for (struct swl_driver_report &one : f)
+        swl_driver_report_make(SWL_TRANSPORT_PEER | SWL_TRANSPORT_VERBS, &config, &one);
     EXPECT_EQ(choose({f[0], f[1]}, &why), 0u);
     EXPECT_NE(why.find("rank 0 may use verbs by SWIMLANE_TRANSPORT and can use none (verbs: "),
               std::string::npos)
         << why;
 }
 
-struct swl_select_fact at(const char *address, uint64_t host)
+struct swl_driver_report at(const char *address, uint64_t host)
 {
-    struct swl_select_fact f = fact(SWL_TRANSPORT_TCP, host);
+    struct swl_driver_report f = fact(SWL_TRANSPORT_TCP, host);
 
     f.tcp.at.v4.sin_family = AF_INET;
     inet_pton(AF_INET, address, &f.tcp.at.v4.sin_addr);
@@ -206,7 +207,7 @@ struct swl_select_fact at(const char *address, uint64_t host)
     return f;
 }
 
-TEST(Select, F92_HostsThatCannotMeanEachOtherAreRefusedWithTheirAddresses)
+TEST(Choice, F92_HostsThatCannotMeanEachOtherAreRefusedWithTheirAddresses)
 {
     std::string why;
 
@@ -223,82 +224,82 @@ TEST(Select, F92_HostsThatCannotMeanEachOtherAreRefusedWithTheirAddresses)
 }
 
 // Reasons that fill their space, of all ranks, and little room for the sentence.
-TEST(Select, LongReasonsAreCutAndNothingElse)
+TEST(Choice, LongReasonsAreCutAndNothingElse)
 {
-    struct swl_select_fact f = fact(0, 1);
+    struct swl_driver_report f = fact(0, 1);
     char why[64];
 
     memset(f.why, 'w', sizeof(f.why) - 1);
     memset(why, 0x5a, sizeof(why));
-    EXPECT_EQ(swl_select_group(&f, 1, why, 40), 0u);
+    EXPECT_EQ(swl_choice_of_group(&f, 1, why, 40), 0u);
     EXPECT_EQ(strlen(why), 39u);
     EXPECT_EQ(why[40], 0x5a);
 }
 
-TEST(Select, EmulatedRanksStayWithTheSoftwareNic)
+TEST(Choice, EmulatedRanksStayWithTheSoftwareNic)
 {
     struct swl_nic_config config = {};
-    struct swl_select_fact f;
+    struct swl_driver_report f;
 
-    swl_select_ask(0, &config, &f);
+    swl_driver_report_make(0, &config, &f);
     EXPECT_EQ(f.allowed, uint32_t(SWL_TRANSPORT_PEER | SWL_TRANSPORT_SOFT));
     EXPECT_EQ(f.usable, uint32_t(SWL_TRANSPORT_SOFT));
     EXPECT_STREQ(f.why, "");
-    swl_select_ask(any, &config, &f);
+    swl_driver_report_make(any, &config, &f);
     EXPECT_EQ(f.usable, uint32_t(SWL_TRANSPORT_SOFT));
     EXPECT_NE(std::string(f.why).find("mlx5"), std::string::npos) << f.why;
 }
 
 // Drivers that miss one library say so once: the reasons of the others have their room.
-TEST(Select, EqualReasonsAreSaidOnce)
+TEST(Choice, EqualReasonsAreSaidOnce)
 {
-    struct swl_select_fact f = {};
+    struct swl_driver_report f = {};
     size_t last = 0;
 
-    swl_select_add_why(&f, &last, "mlx5", "no library");
-    swl_select_add_why(&f, &last, "verbs", "no library");
-    swl_select_add_why(&f, &last, "soft", "no thread");
+    swl_driver_report_add(&f, &last, "mlx5", "no library");
+    swl_driver_report_add(&f, &last, "verbs", "no library");
+    swl_driver_report_add(&f, &last, "soft", "no thread");
     EXPECT_STREQ(f.why, "mlx5, verbs: no library; soft: no thread");
 }
 
-TEST(Select, NetworksThatAreNotAllowedAreNotAsked)
+TEST(Choice, NetworksThatAreNotAllowedAreNotAsked)
 {
     struct swl_nic_config config = {};
-    struct swl_select_fact f;
+    struct swl_driver_report f;
 
-    swl_select_ask(SWL_TRANSPORT_PEER, &config, &f);
+    swl_driver_report_make(SWL_TRANSPORT_PEER, &config, &f);
     EXPECT_EQ(f.usable, 0u);
     EXPECT_STREQ(f.why, "");
 }
 
-TEST(Select, EveryAllowedNetworkIsUsableOrHasAReason)
+TEST(Choice, EveryAllowedNetworkIsUsableOrHasAReason)
 {
     struct swl_nic_config config = {};
 
     for (uint32_t bit = SWL_TRANSPORT_MLX5; bit <= SWL_TRANSPORT_TCP; bit <<= 1) {
-        struct swl_select_fact f;
+        struct swl_driver_report f;
         char name[64];
 
-        swl_select_ask(bit, &config, &f);
+        swl_driver_report_make(bit, &config, &f);
         swl_transports_text(bit, name, sizeof(name));
         EXPECT_TRUE(f.usable == bit || strncmp(f.why, name, strlen(name)) == 0) << name << f.why;
     }
 }
 
-TEST(Select, FaultsThatNobodyMakesAreSaid)
+TEST(Choice, FaultsThatNobodyMakesAreSaid)
 {
     const uint32_t soft = SWL_TRANSPORT_SOFT;
 
-    EXPECT_EQ(swl_select_faults(nullptr, 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
-    EXPECT_EQ(swl_select_faults("", 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
-    EXPECT_EQ(swl_select_faults("drop=1", 1, 2, SWL_TRANSPORT_MLX5), ncclInvalidUsage);
+    EXPECT_EQ(swl_choice_check_faults(nullptr, 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
+    EXPECT_EQ(swl_choice_check_faults("", 0, 2, SWL_TRANSPORT_MLX5), ncclSuccess);
+    EXPECT_EQ(swl_choice_check_faults("drop=1", 1, 2, SWL_TRANSPORT_MLX5), ncclInvalidUsage);
     EXPECT_NE(strstr(swl_last_error(), "cannot fail on purpose"), nullptr) << swl_last_error();
     for (uint32_t able : {SWL_TRANSPORT_SOFT, SWL_TRANSPORT_VERBS, SWL_TRANSPORT_TCP})
-        EXPECT_EQ(swl_select_faults("drop=1", 1, 2, able), ncclSuccess);
+        EXPECT_EQ(swl_choice_check_faults("drop=1", 1, 2, able), ncclSuccess);
     for (const char *text : {"rank1:drop=1", "rank2:drop=1"}) {
         ::testing::internal::CaptureStderr();
-        EXPECT_EQ(swl_select_faults(text, 0, 2, soft), ncclSuccess);
-        EXPECT_EQ(swl_select_faults(text, 1, 2, soft), ncclSuccess);
+        EXPECT_EQ(swl_choice_check_faults(text, 0, 2, soft), ncclSuccess);
+        EXPECT_EQ(swl_choice_check_faults(text, 1, 2, soft), ncclSuccess);
         EXPECT_EQ(::testing::internal::GetCapturedStderr().empty(), text[4] == '1') << text;
     }
 }

@@ -1,9 +1,9 @@
-// oob_test.cc: the out-of-band channel (transport/oob.c): who connects with whom, what travels, what the end of
+// control_test.cc: the control connections (transport/control.c): who connects with whom, what travels, what the end of
 // a process looks like. Over local sockets (ranks of a process) and over TCP.
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
-#include "transport/oob_peers.h"
+#include "transport/control_internal.h"
 
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ const uint32_t most = 6;
 struct Channels {
     bool tcp = false;
     uint32_t nranks = 0;
-    struct swl_oob *oob[most] = {};
-    struct swl_oob_address address[most] = {};
+    struct swl_control *control[most] = {};
+    struct swl_control_address address[most] = {};
     ncclResult_t connected[most] = {};
     std::string sentence[most];
     uint64_t timeout_ns = 2000 * ms;
@@ -61,25 +61,25 @@ void on_fibers(uint32_t n, const std::function<void(uint32_t)> &body)
 
 void open_rank(Channels *c, uint32_t rank)
 {
-    swl_oob_config config = {};
+    swl_control_config config = {};
 
     config.rank = rank;
     config.nranks = c->nranks;
     config.process = c->tcp ? 100 + rank : 100;
     config.timeout_ns = config.silence_ns = c->timeout_ns;
     config.socket_ifname = "lo";
-    EXPECT_EQ(swl_oob_open(&c->oob[rank], &config, &c->address[rank]), ncclSuccess);
+    EXPECT_EQ(swl_control_open(&c->control[rank], &config, &c->address[rank]), ncclSuccess);
 }
 
-void connect_rank(Channels *c, uint32_t rank, const struct swl_oob_address *all)
+void connect_rank(Channels *c, uint32_t rank, const struct swl_control_address *all)
 {
     std::vector<uint32_t> peers;
 
     for (uint32_t p = 0; p < c->nranks; p++)
         if (p != rank)
             peers.push_back(p);
-    c->connected[rank] =
-        swl_oob_connect(c->oob[rank], all, peers.data(), static_cast<uint32_t>(peers.size()));
+    c->connected[rank] = swl_control_connect(c->control[rank], all, peers.data(),
+                                             static_cast<uint32_t>(peers.size()));
     c->sentence[rank] = swl_last_error();
 }
 
@@ -102,27 +102,27 @@ void meet(Channels *c, uint32_t n, bool tcp)
 void close_all(Channels *c)
 {
     for (uint32_t r = 0; r < most; r++) {
-        swl_oob_close(c->oob[r]);
-        c->oob[r] = nullptr;
+        swl_control_close(c->control[r]);
+        c->control[r] = nullptr;
     }
 }
 
-swl_oob_message message(uint64_t number)
+swl_control_message message(uint64_t number)
 {
-    swl_oob_message m = {};
+    swl_control_message m = {};
 
-    m.kind = SWL_OOB_USER;
+    m.kind = SWL_CONTROL_USER;
     m.value[0] = number;
-    m.value[SWL_OOB_VALUES - 1] = ~number;
-    m.bytes[SWL_OOB_BYTES - 1] = static_cast<uint8_t>(number);
+    m.value[SWL_CONTROL_VALUES - 1] = ~number;
+    m.bytes[SWL_CONTROL_BYTES - 1] = static_cast<uint8_t>(number);
     return m;
 }
 
 // TCP delivers a little later: look again for a while.
-bool receive(struct swl_oob *oob, uint32_t *peer_p, swl_oob_message *m)
+bool receive(struct swl_control *control, uint32_t *peer_p, swl_control_message *m)
 {
     for (int i = 0; i < 200000; i++) {
-        if (swl_oob_receive(oob, peer_p, m))
+        if (swl_control_receive(control, peer_p, m))
             return true;
         usleep(500);
     }
@@ -160,24 +160,24 @@ TEST_P(Oob, EverybodyHearsEverybodyInOrder)
     meet(&c, n, GetParam());
     for (uint64_t i = 0; i < count; i++)
         for (uint32_t r = 0; r < n; r++)
-            for (uint32_t p = 0; p < swl_oob_peers(c.oob[r]); p++) {
-                const swl_oob_message m = message(i);
+            for (uint32_t p = 0; p < swl_control_peers(c.control[r]); p++) {
+                const swl_control_message m = message(i);
 
-                EXPECT_TRUE(swl_oob_send(c.oob[r], p, &m));
+                EXPECT_TRUE(swl_control_send(c.control[r], p, &m));
             }
     for (uint32_t r = 0; r < n; r++) {
         std::vector<uint64_t> next(n, 0);
 
         for (uint64_t i = 0; i < count * (n - 1); i++) {
-            swl_oob_message m;
+            swl_control_message m;
             uint32_t peer;
 
-            ASSERT_TRUE(receive(c.oob[r], &peer, &m));
-            EXPECT_EQ(swl_oob_rank(c.oob[r], peer), m.from);
-            EXPECT_EQ(swl_oob_peer(c.oob[r], m.from), peer);
+            ASSERT_TRUE(receive(c.control[r], &peer, &m));
+            EXPECT_EQ(swl_control_rank(c.control[r], peer), m.from);
+            EXPECT_EQ(swl_control_peer(c.control[r], m.from), peer);
             EXPECT_EQ(m.value[0], next[m.from]++);
-            EXPECT_EQ(m.value[SWL_OOB_VALUES - 1], ~m.value[0]);
-            EXPECT_EQ(m.bytes[SWL_OOB_BYTES - 1], static_cast<uint8_t>(m.value[0]));
+            EXPECT_EQ(m.value[SWL_CONTROL_VALUES - 1], ~m.value[0]);
+            EXPECT_EQ(m.bytes[SWL_CONTROL_BYTES - 1], static_cast<uint8_t>(m.value[0]));
         }
     }
     close_all(&c);
@@ -206,8 +206,8 @@ TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
 
     c.timeout_ns = 300 * ms;
     open_all(&c, 3, tcp);
-    swl_oob_close(c.oob[0]);
-    c.oob[0] = nullptr;
+    swl_control_close(c.control[0]);
+    c.control[0] = nullptr;
     on_fibers(2, [&c](uint32_t r) {
         if (r == 1)
             connect_rank(&c, 1, c.address);
@@ -233,7 +233,7 @@ TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
 TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
 {
     Channels c;
-    struct swl_oob_address wrong[2];
+    struct swl_control_address wrong[2];
 
     c.timeout_ns = 300 * ms;
     open_all(&c, 2, GetParam());
@@ -249,24 +249,24 @@ TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
 TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
 {
     Channels c;
-    swl_oob_message m;
+    swl_control_message m;
     uint32_t peer;
 
     meet(&c, 2, GetParam());
     m = message(1);
-    EXPECT_TRUE(swl_oob_send(c.oob[1], 0, &m));
-    swl_oob_close(c.oob[1]);
-    c.oob[1] = nullptr;
-    ASSERT_TRUE(receive(c.oob[0], &peer, &m));
-    EXPECT_EQ(m.kind, SWL_OOB_USER);
-    for (int i = 0; i < 60000 && swl_oob_connected(c.oob[0], 0); i++) {
-        EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m));
+    EXPECT_TRUE(swl_control_send(c.control[1], 0, &m));
+    swl_control_close(c.control[1]);
+    c.control[1] = nullptr;
+    ASSERT_TRUE(receive(c.control[0], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_CONTROL_USER);
+    for (int i = 0; i < 60000 && swl_control_connected(c.control[0], 0); i++) {
+        EXPECT_FALSE(swl_control_receive(c.control[0], &peer, &m));
         usleep(1000);
     }
-    EXPECT_FALSE(swl_oob_connected(c.oob[0], 0));
-    EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m));
+    EXPECT_FALSE(swl_control_connected(c.control[0], 0));
+    EXPECT_FALSE(swl_control_receive(c.control[0], &peer, &m));
     m = message(2);
-    EXPECT_FALSE(swl_oob_send(c.oob[0], 0, &m));
+    EXPECT_FALSE(swl_control_send(c.control[0], 0, &m));
     close_all(&c);
 }
 
@@ -275,22 +275,22 @@ TEST_P(Oob, APeerThatDoesNotReadHoldsUpItsSenderOnly)
 {
     Channels c;
     uint64_t sent = 0;
-    swl_oob_message m = message(0);
+    swl_control_message m = message(0);
     uint32_t peer;
 
     meet(&c, 3, GetParam());
-    while (sent < 200000 && swl_oob_send(c.oob[0], 0, &m))
+    while (sent < 200000 && swl_control_send(c.control[0], 0, &m))
         m = message(++sent);
     EXPECT_GT(sent, 16u);
     EXPECT_LT(sent, 200000u) << "somebody holds it all";
     m = message(7);
-    EXPECT_TRUE(swl_oob_send(c.oob[0], 1, &m)); // to rank 2
-    ASSERT_TRUE(receive(c.oob[2], &peer, &m));
+    EXPECT_TRUE(swl_control_send(c.control[0], 1, &m)); // to rank 2
+    ASSERT_TRUE(receive(c.control[2], &peer, &m));
     for (uint64_t i = 0; i < sent; i++) {
-        if (!receive(c.oob[1], &peer, &m))
+        if (!receive(c.control[1], &peer, &m))
             break;
         ASSERT_EQ(m.value[0], i);
-        (void)swl_oob_receive(c.oob[0], &peer, &m); // which pushes on
+        (void)swl_control_receive(c.control[0], &peer, &m); // which pushes on
     }
     EXPECT_EQ(m.value[0], sent - 1);
     close_all(&c);
@@ -301,7 +301,7 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
 {
     int to_child[2], to_parent[2];
     Channels c;
-    swl_oob_message m = {};
+    swl_control_message m = {};
     uint32_t peer;
     pid_t child;
 
@@ -316,7 +316,7 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
         on_fibers(1, [&c](uint32_t) { connect_rank(&c, 1, c.address); });
         for (uint64_t i = 0; i < 3; i++) {
             m = message(i);
-            (void)swl_oob_send(c.oob[1], 0, &m);
+            (void)swl_control_send(c.control[1], 0, &m);
         }
         kill(getpid(), SIGKILL);
     }
@@ -328,14 +328,14 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
     on_fibers(1, [&c](uint32_t) { connect_rank(&c, 0, c.address); });
     EXPECT_EQ(c.connected[0], ncclSuccess) << c.sentence[0];
     for (uint64_t i = 0; i < 3; i++) {
-        ASSERT_TRUE(receive(c.oob[0], &peer, &m));
-        EXPECT_EQ(m.kind, SWL_OOB_USER);
+        ASSERT_TRUE(receive(c.control[0], &peer, &m));
+        EXPECT_EQ(m.kind, SWL_CONTROL_USER);
         EXPECT_EQ(m.value[0], i);
     }
-    ASSERT_TRUE(receive(c.oob[0], &peer, &m));
-    EXPECT_EQ(m.kind, SWL_OOB_GONE);
+    ASSERT_TRUE(receive(c.control[0], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_CONTROL_GONE);
     EXPECT_EQ(m.from, 1);
-    EXPECT_FALSE(swl_oob_receive(c.oob[0], &peer, &m)) << "once";
+    EXPECT_FALSE(swl_control_receive(c.control[0], &peer, &m)) << "once";
     waitpid(child, nullptr, 0);
     for (int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]})
         close(fd);
@@ -343,9 +343,9 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
 }
 
 // A process that has bound the name of rank 0's local socket: everybody can read it.
-pid_t impostor(const struct swl_oob_address &address)
+pid_t impostor(const struct swl_control_address &address)
 {
-    struct oob_place place;
+    struct control_place place;
     struct sockaddr_un name = {};
     int told[2];
     char byte = 0;
@@ -385,8 +385,8 @@ TEST(OobProcess, D_C2_AnotherProcessAtTheSocketOfARankIsNamed)
 
     c.timeout_ns = 300 * ms;
     open_all(&c, 2, false);
-    swl_oob_close(c.oob[0]);
-    c.oob[0] = nullptr;
+    swl_control_close(c.control[0]);
+    c.control[0] = nullptr;
     const pid_t child = impostor(c.address[0]);
     on_fibers(2, [&c](uint32_t r) {
         if (r == 1)
@@ -405,19 +405,19 @@ TEST(OobProcess, D_C2_AnotherProcessAtTheSocketOfARankIsNamed)
 TEST(OobProcess, ManyCallersOfAProcessAreNoStrangers)
 {
     const uint32_t n = 100;
-    std::vector<struct swl_oob *> oob(n);
-    std::vector<struct swl_oob_address> address(n);
+    std::vector<struct swl_control *> control(n);
+    std::vector<struct swl_control_address> address(n);
     std::vector<uint32_t> others;
 
     for (uint32_t r = 0; r < n; r++) {
-        swl_oob_config config = {};
+        swl_control_config config = {};
 
         config.rank = r;
         config.nranks = n;
         config.process = 100;
         config.timeout_ns = config.silence_ns = 60000 * ms;
         config.socket_ifname = "lo";
-        ASSERT_EQ(swl_oob_open(&oob[r], &config, &address[r]), ncclSuccess);
+        ASSERT_EQ(swl_control_open(&control[r], &config, &address[r]), ncclSuccess);
         if (r > 0)
             others.push_back(r);
     }
@@ -426,26 +426,26 @@ TEST(OobProcess, ManyCallersOfAProcessAreNoStrangers)
         const uint32_t first = 0;
 
         swl_gpu_sleep_ns(r == 0 ? 100 * ms : 1);
-        EXPECT_EQ(swl_oob_connect(oob[r], address.data(), r == 0 ? others.data() : &first,
-                                  r == 0 ? n - 1 : 1),
+        EXPECT_EQ(swl_control_connect(control[r], address.data(), r == 0 ? others.data() : &first,
+                                      r == 0 ? n - 1 : 1),
                   ncclSuccess);
     });
     EXPECT_EQ(testing::internal::GetCapturedStderr().find("stranger"), std::string::npos);
-    for (struct swl_oob *o : oob)
-        swl_oob_close(o);
+    for (struct swl_control *o : control)
+        swl_control_close(o);
 }
 
 TEST_P(Oob, RanksThatCannotListenAreNamed)
 {
     Channels c;
-    struct swl_oob_address all[3] = {};
+    struct swl_control_address all[3] = {};
     char why[160];
 
     open_all(&c, 3, GetParam());
-    EXPECT_TRUE(swl_oob_possible(c.address, 3, why, sizeof(why)));
+    EXPECT_TRUE(swl_control_possible(c.address, 3, why, sizeof(why)));
     all[0] = c.address[0];
     all[1] = c.address[1];
-    EXPECT_FALSE(swl_oob_possible(all, 3, why, sizeof(why)));
+    EXPECT_FALSE(swl_control_possible(all, 3, why, sizeof(why)));
     EXPECT_NE(std::string(why).find("rank 2 cannot listen"), std::string::npos) << why;
     close_all(&c);
 }
@@ -454,15 +454,15 @@ TEST_P(Oob, RanksThatCannotListenAreNamed)
 TEST(OobProcess, F92_HostsThatCannotMeanEachOtherAreNamed)
 {
     Channels c;
-    struct oob_place place;
+    struct control_place place;
     char why[320] = "";
 
     open_all(&c, 2, true);
-    EXPECT_TRUE(swl_oob_possible(c.address, 2, why, sizeof(why))) << why;
+    EXPECT_TRUE(swl_control_possible(c.address, 2, why, sizeof(why))) << why;
     memcpy(&place, c.address[1].bytes, sizeof(place));
     place.at.host++;
     memcpy(c.address[1].bytes, &place, sizeof(place));
-    EXPECT_FALSE(swl_oob_possible(c.address, 2, why, sizeof(why)));
+    EXPECT_FALSE(swl_control_possible(c.address, 2, why, sizeof(why)));
     EXPECT_NE(std::string(why).find("rank 1, on another host, at 127.0.0.1:"), std::string::npos)
         << why;
     EXPECT_NE(std::string(why).find("neither reaches the other"), std::string::npos) << why;

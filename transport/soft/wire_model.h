@@ -1,4 +1,4 @@
-/* pace.h: how long a message takes by the link model and the faults, for executors on a CPU: the software
+/* wire_model.h: how long a message takes by the wire model and the faults, for executors on a CPU: the software
  * NIC's and the server of a proxy. C++ only.
  *
  * Layer: transport/soft; pure but for the random stream. Times are those of swl_gpu_now_ns. */
@@ -20,7 +20,7 @@ inline uint64_t later(uint64_t a, uint64_t b)
 }
 
 /* 0 … bound, from the stream *state_p, or if that is 0 from the run's. */
-inline uint64_t dice(uint64_t *state_p, uint64_t bound)
+inline uint64_t random_below(uint64_t *state_p, uint64_t bound)
 {
     uint64_t v = *state_p;
 
@@ -38,14 +38,14 @@ inline uint64_t dice(uint64_t *state_p, uint64_t bound)
     return (v >> 11) % (bound + 1);
 }
 
-inline uint64_t wire_ns(const struct soft_link *link, uint64_t bytes)
+inline uint64_t wire_ns(const struct soft_wire_model *link, uint64_t bytes)
 {
     return (bytes + header_bytes) * link->ns_per_mib >> 20;
 }
 
 /* When the first bit of a message that is ready at `ready` leaves. Takes the wire, free from
  * *egress_p on, for as long as its bytes need. */
-inline uint64_t departure(const struct soft_link *link, const struct soft_faults *faults,
+inline uint64_t departure(const struct soft_wire_model *link, const struct soft_faults *faults,
                           uint32_t number, uint64_t ready, uint64_t bytes, uint64_t *egress_p)
 {
     uint64_t begin =
@@ -63,7 +63,7 @@ inline uint32_t losses(const struct soft_faults *faults, uint64_t *state_p)
 {
     uint32_t n = 0;
 
-    while (faults->loss && n < SOFT_SENDS && dice(state_p, 999) < faults->loss)
+    while (faults->loss && n < SOFT_SENDS && random_below(state_p, 999) < faults->loss)
         n++;
     return n;
 }
