@@ -274,7 +274,8 @@ static void explain_no_network(const struct swl_driver_report *reports, uint32_t
     text[0] = '\0';
     if (reports[a].host != reports[b].host)
         at = (size_t)snprintf(text, bytes,
-                              "; soft: they are not on one host, or not in one process");
+                              "; soft: they are not on one host, or not in one process, which "
+                              "thread and engine (SWIMLANE_SOFT_EXECUTOR) do not leave");
     if (swl_tcp_reaches(&reports[a].tcp, &reports[b].tcp))
         return;
     swl_tcp_text(&reports[a].tcp, one, sizeof(one));

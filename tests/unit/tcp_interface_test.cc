@@ -166,6 +166,10 @@ TEST(TcpInterface, F108_WithoutAnyEveryInterfaceIsNamedWithItsFault)
     EXPECT_EQ(picked({lo, one("eth0", "10.0.0.1")}, "ib"),
               "no network interface can be used (SWIMLANE_SOCKET_IFNAME ib): lo is not in the "
               "list, eth0 is not in the list");
+    EXPECT_EQ(picked({lo, one("eth0", "10.0.0.1"), one("eth0", "2001:db8::1"), lo}, "ib"),
+              "no network interface can be used (SWIMLANE_SOCKET_IFNAME ib): lo is not in the "
+              "list, eth0 is not in the list")
+        << "each address has a line of its own with the kernel";
 }
 
 TEST(TcpInterface, F94_TheRefusalNamesTheVariableThatWasSet)

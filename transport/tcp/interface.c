@@ -121,6 +121,19 @@ static uint64_t rank_of(const struct tcp_interface *i, enum standing standing)
     return (uint64_t)standing << 40 | v6 << 36 | i->metric;
 }
 
+/* Has an earlier address of the same interface the same fault? */
+static bool said_before(const struct tcp_interface *all, uint32_t i, const char *list,
+                        const char *reason)
+{
+    const char *other;
+
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(all[k].place.interface, all[i].place.interface) == 0 &&
+            standing_of(&all[k], list, &other) == NOT_TAKEN && other == reason)
+            return true;
+    return false;
+}
+
 static void say_nothing_fits(const struct tcp_interface *all, uint32_t n, const char *list,
                              const char *variable, struct tcp_why *why)
 {
@@ -132,7 +145,7 @@ static void say_nothing_fits(const struct tcp_interface *all, uint32_t n, const 
                                  named ? ")" : "");
 
     for (uint32_t i = 0; i < n && at < sizeof(why->text); i++)
-        if (standing_of(&all[i], list, &reason) == NOT_TAKEN)
+        if (standing_of(&all[i], list, &reason) == NOT_TAKEN && !said_before(all, i, list, reason))
             at += (size_t)snprintf(why->text + at, sizeof(why->text) - at, "%s %s %s",
                                    i ? "," : ":", all[i].place.interface, reason);
     if (n == 0)

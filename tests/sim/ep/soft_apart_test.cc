@@ -220,16 +220,17 @@ TEST(SoftApart, ForcedTransportsAreExact)
 TEST(SoftApart, EngineIsRefused)
 {
     setenv("SWIMLANE_SOFT_EXECUTOR", "engine", 1);
-    EXPECT_EQ(run_apart({1, 1}, SWL_PLACE_PROCESSES,
-                        [](struct swl_rank *rank) {
-                            ncclEpGroupConfig_t config = small_config();
-                            ncclEpGroup_t group = nullptr;
+    EXPECT_EQ(
+        run_apart({1, 1}, SWL_PLACE_PROCESSES,
+                  [](struct swl_rank *rank) {
+                      ncclEpGroupConfig_t config = small_config();
+                      ncclEpGroup_t group = nullptr;
 
-                            EXPECT_NE(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
-                            expect_sentence({"soft", "not in one process"});
-                            EXPECT_EQ(files_held(), 0);
-                        }),
-              0);
+                      EXPECT_NE(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
+                      expect_sentence({"soft", "not in one process", "SWIMLANE_SOFT_EXECUTOR"});
+                      EXPECT_EQ(files_held(), 0);
+                  }),
+        0);
     unsetenv("SWIMLANE_SOFT_EXECUTOR");
 }
 
