@@ -8,6 +8,7 @@
 #include "sim/machine.h"
 #include "sim/simt_heap.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,10 +61,12 @@ cudaError_t make_shared(simt_heap_kind kind, void **ptr_p, size_t bytes,
         return note(cudaErrorInvalidValue);
     if (self()->captures > 0)
         return note(cudaErrorStreamCaptureUnsupported);
+    errno = 0;
     made = simt_thread_self()->fiber ? simt_heap_alloc(kind, current_device(), bytes)
                                      : simt_heap_alloc_file(kind, current_device(), bytes);
     if (!made || !simt_heap_find(made, &block))
-        return note(cudaErrorMemoryAllocation);
+        return note(errno == EMFILE || errno == ENFILE ? cudaErrorOperatingSystem
+                                                       : cudaErrorMemoryAllocation);
     *share_p = share_of(text_of(block));
     if (block.file && pwrite(block.fd, share_p, sizeof(*share_p),
                              static_cast<off_t>(simt_heap_file_end(bytes))) != sizeof(*share_p)) {

@@ -6,8 +6,18 @@
 #include "src/runtime/result.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static ncclResult_t refused(cudaError_t error, uint64_t bytes)
+{
+    char text[80];
+
+    snprintf(text, sizeof(text), "the device cannot allocate %" PRIu64 " bytes of shared memory",
+             bytes);
+    return swl_cuda_result(error, text);
+}
 
 ncclResult_t swl_window_open(struct swl_window_map *map, uint64_t bytes)
 {
@@ -15,9 +25,7 @@ ncclResult_t swl_window_open(struct swl_window_map *map, uint64_t bytes)
     cudaError_t error = swl_gpu_shared_malloc(&base, bytes, &map->share);
 
     if (error != cudaSuccess)
-        return swl_fail(swl_cuda_code(error),
-                        "the device cannot allocate %" PRIu64 " bytes of shared memory: %s", bytes,
-                        swl_gpu_error_text(error));
+        return refused(error, bytes);
     map->base = base;
     map->bytes = bytes;
     return ncclSuccess;

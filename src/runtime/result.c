@@ -1,7 +1,11 @@
 /* result.c: see result.h. Layer: src/runtime; no state. */
 #include "src/runtime/result.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 ncclResult_t swl_cuda_code(cudaError_t error)
 {
@@ -18,6 +22,17 @@ ncclResult_t swl_cuda_code(cudaError_t error)
     }
 }
 
+/* Memory that processes share needs one, which no error of the runtime says. */
+static bool no_descriptor(void)
+{
+    const int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool none = fd < 0 && (errno == EMFILE || errno == ENFILE);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return none;
+}
+
 ncclResult_t swl_cuda_result(cudaError_t error, const char *text)
 {
     if (error == cudaSuccess)
@@ -25,6 +40,9 @@ ncclResult_t swl_cuda_result(cudaError_t error, const char *text)
     if (error == cudaErrorNotReady)
         return swl_fail(swl_cuda_code(error), "%.*s: the device was not done within the time limit",
                         (int)strcspn(text, "("), text);
-    return swl_fail(swl_cuda_code(error), "%.*s: %s", (int)strcspn(text, "("), text,
-                    swl_gpu_error_text(error));
+    return swl_fail(swl_cuda_code(error), "%.*s: %s%s", (int)strcspn(text, "("), text,
+                    swl_gpu_error_text(error),
+                    error == cudaErrorOperatingSystem && no_descriptor()
+                        ? ": the process has no descriptor left (ulimit -Hn)"
+                        : "");
 }

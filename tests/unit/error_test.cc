@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 
 class Error : public ::testing::Test
@@ -103,6 +104,24 @@ TEST_F(Error, WhatACaptureForbidsIsInvalidUsage)
 {
     EXPECT_EQ(swl_cuda_result(cudaErrorStreamCaptureUnsupported, "swl_gpu_malloc(&p, 5)"),
               ncclInvalidUsage);
+}
+
+TEST_F(Error, F95_WantOfDescriptorsIsSaid)
+{
+    struct rlimit before, none;
+
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    EXPECT_EQ(swl_cuda_result(cudaErrorOperatingSystem, "swl_gpu_shared_malloc(&p, 5)"),
+              ncclUnhandledCudaError);
+    EXPECT_EQ(std::string(swl_last_error()).find("descriptor"), std::string::npos);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(swl_cuda_result(cudaErrorOperatingSystem, "swl_gpu_shared_malloc(&p, 5)"),
+              ncclUnhandledCudaError);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_NE(std::string(swl_last_error()).find(": the process has no descriptor left"),
+              std::string::npos);
 }
 
 TEST_F(Error, NumbersThatAreNoResultOfAPeerAreInternalErrors)

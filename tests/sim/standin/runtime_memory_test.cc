@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <string.h>
+#include <sys/resource.h>
 
 #define OK(call) ASSERT_EQ((call), cudaSuccess)
 
@@ -139,6 +140,24 @@ TEST(Share, OfAnotherProcessIsRefused)
         EXPECT_EQ(swl_gpu_shared_map(&share, &mapped), cudaErrorInvalidValue);
         OK(swl_gpu_shared_free(made));
     });
+}
+
+/* A piece that other processes map is a file: without a descriptor for it there is memory enough all the same. */
+TEST(Share, F95_WantOfDescriptorsIsNoWantOfMemory)
+{
+    struct rlimit before, none;
+    struct swl_gpu_share share;
+    void *made;
+
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const cudaError_t error = swl_gpu_shared_malloc(&made, 4096, &share);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(error, cudaErrorOperatingSystem);
+    OK(swl_gpu_shared_malloc(&made, 4096, &share));
+    OK(swl_gpu_shared_free(made));
 }
 
 TEST(Page, IsTheSameHostMemoryUntilTheLastOneHasClosedIt)
