@@ -3,8 +3,8 @@
 
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
+#include "transport/rdma_core/verbs.h"
 #include "transport/sysfs.h"
-#include "transport/verbs/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

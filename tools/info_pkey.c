@@ -2,8 +2,8 @@
  * the drivers, from what /sys has. Layer: tools. */
 #include "tools/info.h"
 
+#include "transport/rdma_core/pkey.h"
 #include "transport/sysfs.h"
-#include "transport/verbs/pkey.h"
 
 #include <stdio.h>
 #include <stdlib.h>

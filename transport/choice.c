@@ -6,14 +6,14 @@
 #include "src/base/log.h"
 #include "src/base/util.h"
 #include "src/runtime/runtime.h"
+#include "transport/host/faults.h"
+#include "transport/interface.h"
 #include "transport/mlx5/mlx5.h"
-#include "transport/proxy/verbs_wire.h"
+#include "transport/proxy/tcp/tcp.h"
+#include "transport/proxy/verbs/verbs.h"
 #include "transport/soft/executor.h"
-#include "transport/soft/faults.h"
 #include "transport/soft/soft.h"
 #include "transport/sysfs.h"
-#include "transport/tcp/interface.h"
-#include "transport/tcp/tcp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -328,7 +328,7 @@ ncclResult_t swl_choice_check_faults(const char *text, uint32_t rank, uint32_t n
     for (size_t i = 0; i < SWL_COUNT_OF(drivers); i++)
         able |= drivers[i].can_fail ? drivers[i].bit : 0;
     swl_transports_text(able, names, sizeof(names));
-    if (text == NULL || text[0] == '\0' || !swl_soft_faults_parse(&faults, text, rank, &at))
+    if (text == NULL || text[0] == '\0' || !swl_faults_parse(&faults, text, rank, &at))
         return ncclSuccess; /* a NIC says what is malformed */
     if (network && !(network & able))
         return swl_fail(ncclInvalidUsage,

@@ -8,7 +8,7 @@
 #define SWL_CHOICE_H
 
 #include "transport/nic.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp_place.h"
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
 #define SWL_CONTROL_INTERNAL_H
 
 #include "transport/control.h"
-#include "transport/tcp/socket.h"
+#include "transport/tcp_place.h"
 
 #include <assert.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 struct swl_qp;    /* transport/qp_view.h: device view of a queue pair */
-struct soft_port; /* transport/soft/port.h */
+struct soft_port; /* transport/host/port.h */
 
 /* Memory at both ends of a connection, by the keys of the two NICs that it connects. Index = connection index. */
 struct swl_rdma_remote {

@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
+#include "transport/host/probe.h"
 #include "transport/soft/soft.h"
 
 #include <cstdio>
@@ -248,7 +249,7 @@ double per_doorbell()
     struct swl_soft_stats now;
     double entries;
 
-    if (!swl_soft_stats_get(0, &now))
+    if (!swl_host_get_stats(0, &now))
         return 0;
     if (now.entries < before.entries)
         before = {};

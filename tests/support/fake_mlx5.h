@@ -4,7 +4,7 @@
 // the device's state machine.
 #pragma once
 
-#include "transport/verbs/verbs.h"
+#include "transport/rdma_core/verbs.h"
 
 #include <cuda_runtime.h>
 

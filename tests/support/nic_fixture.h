@@ -10,6 +10,7 @@
 #include "src/runtime/runtime.h"
 #include "tests/support/loop_wire.h"
 #include "tests/support/proxies.h"
+#include "transport/host/probe.h"
 #include "transport/qp.cuh"
 #include "transport/soft/blocks.cuh"
 #include "transport/soft/soft.h"
@@ -423,7 +424,7 @@ inline struct swl_soft_stats nic_stats(uint32_t rank)
 {
     struct swl_soft_stats s = {};
 
-    EXPECT_TRUE(swl_soft_stats_get(rank, &s));
+    EXPECT_TRUE(swl_host_get_stats(rank, &s));
     return s;
 }
 

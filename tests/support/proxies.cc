@@ -2,8 +2,8 @@
 #include "tests/support/proxies.h"
 
 #include "tests/support/loop_wire.h"
-#include "transport/proxy/verbs_wire.h"
-#include "transport/tcp/tcp.h"
+#include "transport/proxy/tcp/tcp.h"
+#include "transport/proxy/verbs/verbs.h"
 
 #include <stdlib.h>
 

@@ -12,8 +12,6 @@ KNOWN = {
         {"simt.cc", "simt_actor.cc", "simt_background.cc", "simt_bulk.cc", "simt_grid.cc",
          "simt_poll.cc", "simt_report.cc", "simt_run.cc", "simt_scope.cc", "simt_warp.cc"},
     ],
-    "transport/soft": [{"engine.cc", "far.c", "hosted.c", "nic.c", "probe.c", "queue.c", "region.c",
-                        "thread.cc"}],
 }
 
 

@@ -134,17 +134,17 @@ else
 fi
 
 # The others: host headers as C and C++ (those of the emulator as C++), device headers as C++.
-for header in src/*/*.h transport/*.h transport/{mlx5,proxy,soft,tcp,verbs}/*.h kernels/common/kernels.h; do
+for header in src/*/*.h transport/*.h transport/{host,mlx5,proxy,proxy/tcp,proxy/verbs,rdma_core,soft}/*.h kernels/common/kernels.h; do
     case $header in
     src/base/options_table.h | src/runtime/cuda/driver.h) continue ;; # a table; needs CUDA's own headers
-    transport/soft/events.h | transport/soft/serve.h | transport/soft/staging.h | \
-        transport/soft/words.h | transport/proxy/serve.h | transport/soft/wire_model.h | \
-        transport/proxy/fault_injection.h) ;; # C++ only
+    transport/soft/events.h | transport/soft/serve.h | transport/host/staging.h | \
+        transport/host/words.h | transport/proxy/serve.h | transport/host/wire_model.h | \
+        transport/proxy/fault_injection.h | transport/host/memory_sim.h) ;; # C++ only
     *) compile "$header" "$(source_of "$header" c)" gcc -std=c11 -D_GNU_SOURCE $ours ;;
     esac
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours
 done
-for header in kernels/*/*.cuh transport/*.cuh transport/soft/*.cuh sim/device.h sim/simt.h; do
+for header in kernels/*/*.cuh transport/*.cuh transport/{host,soft}/*.cuh sim/device.h sim/simt.h; do
     [ -f "$header" ] || continue
     # A role alone is not called.
     compile "$header" "$(source_of "$header" cc)" g++ -std=c++17 $ours -Wno-unused-function

@@ -27,7 +27,7 @@ layer_of()
     *) layer=9 ;; # what only programs of users include in quotes
     esac
 }
-for_emulator=' transport/soft/engine.cc tools/support/ranks_fibers.c '
+for_emulator=' transport/host/executor_sim.cc transport/host/memory_sim.h tools/support/ranks_fibers.c '
 
 while IFS=: read -r file name; do
     layer_of "$file" && from=$layer
@@ -46,11 +46,11 @@ done < <(sources include src kernels transport sim tools examples $(ls -d plugin
 # runs on the host, which declares its functions otherwise.
 while read -r line; do
     complain "preprocessor conditional in $line"
-done < <(sources kernels transport | grep -E '\.cuh?$' | grep -v soft/core.cuh | xargs grep -nE '^ *# *(if|ifdef|ifndef|elif)\b')
+done < <(sources kernels transport | grep -E '\.cuh?$' | grep -v host/core.cuh | xargs grep -nE '^ *# *(if|ifdef|ifndef|elif)\b')
 
 # Shared headers (C and CUDA) include standard headers and each other only.
 for header in src/runtime/launch.h kernels/device/{hd,fault}.h kernels/common/{faults,layout,args,block}.h \
-    transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/soft/{port,stats,faults}.h; do
+    transport/{wqe,qp_view,rdma_view,nic_kinds}.h transport/host/{port,stats,faults}.h; do
     [ -f "$header" ] || continue
     while read -r name; do
         case $name in

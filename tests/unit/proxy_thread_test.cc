@@ -2,8 +2,8 @@
 // costs when nobody calls. The wire takes everything and does nothing, or fails while it connects.
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
+#include "transport/host/executor.h"
 #include "transport/proxy/front.h"
-#include "transport/soft/executor.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 // How two ends of a connection reach each other, and what the user's settings come to.
 #include "transport/nic.h"
-#include "transport/verbs/path.h"
+#include "transport/rdma_core/path.h"
 
 #include <gtest/gtest.h>
 

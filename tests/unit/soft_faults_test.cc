@@ -1,5 +1,5 @@
-// Tests of transport/soft/faults.c: the grammar of docs/testing.md.
-#include "transport/soft/faults.h"
+// Tests of transport/host/faults.c: the grammar of docs/testing.md.
+#include "transport/host/faults.h"
 
 #include "transport/wqe.h"
 
@@ -16,7 +16,7 @@ struct soft_faults parse(const char *text, uint32_t rank = 0)
     struct soft_faults f;
     size_t at = 0;
 
-    EXPECT_TRUE(swl_soft_faults_parse(&f, text, rank, &at)) << text << " at " << at;
+    EXPECT_TRUE(swl_faults_parse(&f, text, rank, &at)) << text << " at " << at;
     return f;
 }
 
@@ -47,21 +47,21 @@ TEST(SoftFaults, RulesOfOtherRanksAreLeftOut)
     struct soft_faults f = parse("rank1:error=3;rank2:error=4;rank1.link5:drop=0+", 1);
 
     ASSERT_EQ(f.nrules, 2u);
-    EXPECT_EQ(swl_soft_faults_error(&f, 0, 3), static_cast<uint32_t>(SWL_SYNDROME_RETRY));
-    EXPECT_EQ(swl_soft_faults_error(&f, 0, 4), 0u);
-    EXPECT_TRUE(swl_soft_faults_drop(&f, 5, 1000));
-    EXPECT_FALSE(swl_soft_faults_drop(&f, 4, 1000));
+    EXPECT_EQ(swl_faults_error(&f, 0, 3), static_cast<uint32_t>(SWL_SYNDROME_RETRY));
+    EXPECT_EQ(swl_faults_error(&f, 0, 4), 0u);
+    EXPECT_TRUE(swl_faults_drop(&f, 5, 1000));
+    EXPECT_FALSE(swl_faults_drop(&f, 4, 1000));
 }
 
 TEST(SoftFaults, ErrorsTakeRangesAndSyndromes)
 {
     struct soft_faults f = parse("error=5-6/access;error=10+/0x04");
 
-    EXPECT_EQ(swl_soft_faults_error(&f, 9, 4), 0u);
-    EXPECT_EQ(swl_soft_faults_error(&f, 9, 5), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
-    EXPECT_EQ(swl_soft_faults_error(&f, 9, 6), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
-    EXPECT_EQ(swl_soft_faults_error(&f, 9, 7), 0u);
-    EXPECT_EQ(swl_soft_faults_error(&f, 9, 1u << 20),
+    EXPECT_EQ(swl_faults_error(&f, 9, 4), 0u);
+    EXPECT_EQ(swl_faults_error(&f, 9, 5), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
+    EXPECT_EQ(swl_faults_error(&f, 9, 6), static_cast<uint32_t>(SWL_SYNDROME_REMOTE_ACCESS));
+    EXPECT_EQ(swl_faults_error(&f, 9, 7), 0u);
+    EXPECT_EQ(swl_faults_error(&f, 9, 1u << 20),
               static_cast<uint32_t>(SWL_SYNDROME_LOCAL_PROTECTION));
 }
 
@@ -70,17 +70,17 @@ TEST(SoftFaults, StalledLinkMovesAgainAfterItsTime)
     struct soft_faults f = parse("stall=10us+5us;stall=16us+4us");
 
     f.begin_ns = 1000;
-    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 10999), 10999u);
-    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 11000), 16001u);
-    EXPECT_EQ(swl_soft_faults_clear(&f, f.begin_ns, 0, 17000), 21001u);
+    EXPECT_EQ(swl_faults_clear(&f, f.begin_ns, 0, 10999), 10999u);
+    EXPECT_EQ(swl_faults_clear(&f, f.begin_ns, 0, 11000), 16001u);
+    EXPECT_EQ(swl_faults_clear(&f, f.begin_ns, 0, 17000), 21001u);
 }
 
 TEST(SoftFaults, DeadRankStaysDead)
 {
     struct soft_faults f = parse("rank0:dead=1us");
 
-    EXPECT_FALSE(swl_soft_faults_dead(&f, f.begin_ns, 999));
-    EXPECT_TRUE(swl_soft_faults_dead(&f, f.begin_ns, 1000));
+    EXPECT_FALSE(swl_faults_dead(&f, f.begin_ns, 999));
+    EXPECT_TRUE(swl_faults_dead(&f, f.begin_ns, 1000));
 }
 
 TEST(SoftFaults, RestartIsATimeWithoutAnswers)
@@ -88,17 +88,17 @@ TEST(SoftFaults, RestartIsATimeWithoutAnswers)
     struct soft_faults f = parse("restart=10us+5us;restart=30us+5us");
 
     f.begin_ns = 1000;
-    EXPECT_FALSE(swl_soft_faults_down(&f, 10999));
-    EXPECT_TRUE(swl_soft_faults_down(&f, 11000));
-    EXPECT_TRUE(swl_soft_faults_down(&f, 15999));
-    EXPECT_FALSE(swl_soft_faults_down(&f, 16000));
-    EXPECT_EQ(swl_soft_faults_back(&f, 1000), 16000u);
-    EXPECT_EQ(swl_soft_faults_back(&f, 16000), 36000u);
-    EXPECT_EQ(swl_soft_faults_back(&f, 36000), UINT64_MAX);
-    EXPECT_EQ(swl_soft_faults_falls(&f, 1000), 11000u);
-    EXPECT_EQ(swl_soft_faults_falls(&f, 12000), 11000u);
-    EXPECT_EQ(swl_soft_faults_falls(&f, 16000), 31000u);
-    EXPECT_EQ(swl_soft_faults_falls(&f, 36000), UINT64_MAX);
+    EXPECT_FALSE(swl_faults_down(&f, 10999));
+    EXPECT_TRUE(swl_faults_down(&f, 11000));
+    EXPECT_TRUE(swl_faults_down(&f, 15999));
+    EXPECT_FALSE(swl_faults_down(&f, 16000));
+    EXPECT_EQ(swl_faults_back(&f, 1000), 16000u);
+    EXPECT_EQ(swl_faults_back(&f, 16000), 36000u);
+    EXPECT_EQ(swl_faults_back(&f, 36000), UINT64_MAX);
+    EXPECT_EQ(swl_faults_falls(&f, 1000), 11000u);
+    EXPECT_EQ(swl_faults_falls(&f, 12000), 11000u);
+    EXPECT_EQ(swl_faults_falls(&f, 16000), 31000u);
+    EXPECT_EQ(swl_faults_falls(&f, 36000), UINT64_MAX);
 }
 
 TEST(SoftFaults, WhatATextNeedsIsKnown)
@@ -110,10 +110,10 @@ TEST(SoftFaults, WhatATextNeedsIsKnown)
         const struct soft_faults mine = parse(text);
         const struct soft_faults others = parse((std::string("rank1:") + text).c_str());
 
-        ASSERT_NE(swl_soft_faults_beyond(&mine, 0), nullptr) << text;
-        EXPECT_EQ(strncmp(swl_soft_faults_beyond(&mine, 0), text, 4), 0);
-        EXPECT_EQ(swl_soft_faults_beyond(&mine, SOFT_CAN_ALL), nullptr);
-        EXPECT_EQ(swl_soft_faults_beyond(&others, 0), nullptr) << "for somebody else";
+        ASSERT_NE(swl_faults_beyond(&mine, 0), nullptr) << text;
+        EXPECT_EQ(strncmp(swl_faults_beyond(&mine, 0), text, 4), 0);
+        EXPECT_EQ(swl_faults_beyond(&mine, SOFT_CAN_ALL), nullptr);
+        EXPECT_EQ(swl_faults_beyond(&others, 0), nullptr) << "for somebody else";
     }
 }
 
@@ -143,7 +143,7 @@ TEST(SoftFaults, MalformedTextNamesTheClause)
         struct soft_faults f;
         size_t at = 99;
 
-        EXPECT_FALSE(swl_soft_faults_parse(&f, b.text, 0, &at)) << b.text;
+        EXPECT_FALSE(swl_faults_parse(&f, b.text, 0, &at)) << b.text;
         EXPECT_EQ(at, b.at) << b.text;
     }
 }

@@ -1,6 +1,6 @@
-// Tests of transport/tcp/interface.c: which network interface is taken, on hosts that are made up.
+// Tests of transport/interface.c: which network interface is taken, on hosts that are made up.
 #include "src/base/options.h"
-#include "transport/tcp/interface.h"
+#include "transport/interface.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Tests of the frames of the TCP wire and of its sockets, without a NIC.
-#include "transport/tcp/frame.h"
-#include "transport/tcp/socket.h"
+#include "transport/proxy/tcp/frame.h"
+#include "transport/tcp_place.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

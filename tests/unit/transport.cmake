@@ -1,8 +1,8 @@
 # Pure parts of transport/.
 swl_test(wqe_test SOURCES wqe_test.cc LABELS unit)
-swl_test(soft_faults_test SOURCES soft_faults_test.cc ${PROJECT_SOURCE_DIR}/transport/soft/faults.c
+swl_test(soft_faults_test SOURCES soft_faults_test.cc ${PROJECT_SOURCE_DIR}/transport/host/faults.c
          LABELS unit)
-set(verbs "${PROJECT_SOURCE_DIR}/transport/verbs")
+set(verbs "${PROJECT_SOURCE_DIR}/transport/rdma_core")
 set(mlx5 "${PROJECT_SOURCE_DIR}/transport/mlx5")
 swl_test(verbs_load_test SOURCES verbs_load_test.cc ${verbs}/load.c LIBS ${CMAKE_DL_LIBS} LABELS unit)
 swl_test(mlx5_commands_test SOURCES mlx5_commands_test.cc ${mlx5}/commands.c LABELS unit)
@@ -15,23 +15,23 @@ swl_test(verbs_port_test SOURCES verbs_port_test.cc ${verbs}/pkey.c ${verbs}/por
 swl_test(sysfs_test SOURCES sysfs_test.cc ${PROJECT_SOURCE_DIR}/transport/sysfs.c
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
-swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/tcp/frame.c
-         ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/src/base/socket.c
+swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/proxy/tcp/frame.c
+         ${PROJECT_SOURCE_DIR}/transport/tcp_place.c ${PROJECT_SOURCE_DIR}/src/base/socket.c
          LIBS swl_flags LABELS unit)
 if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
     swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
-             ${PROJECT_SOURCE_DIR}/transport/tcp/interface.c
-             ${PROJECT_SOURCE_DIR}/transport/tcp/socket.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
+             ${PROJECT_SOURCE_DIR}/transport/interface.c
+             ${PROJECT_SOURCE_DIR}/transport/tcp_place.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
              LIBS swl_runtime LABELS unit)
 endif()
 
 # The thread that serves a proxy, in real time and without a GPU.
 set(proxy "${PROJECT_SOURCE_DIR}/transport/proxy")
-set(soft "${PROJECT_SOURCE_DIR}/transport/soft")
+set(host "${PROJECT_SOURCE_DIR}/transport/host")
 swl_test(proxy_thread_test
          SOURCES proxy_thread_test.cc "${PROJECT_SOURCE_DIR}/tests/hw/host_gpu.cc" ${proxy}/front.c
-                 ${proxy}/queue.c ${proxy}/serve_cuda.cc ${soft}/faults.c ${soft}/hosted.c
-                 ${soft}/place_cuda.c ${soft}/probe.c ${PROJECT_SOURCE_DIR}/transport/nic.c
+                 ${proxy}/queue.c ${proxy}/serve_cuda.cc ${host}/faults.c ${host}/queue_pair.c
+                 ${host}/executor_cuda.c ${host}/probe.c ${PROJECT_SOURCE_DIR}/transport/nic.c
                  ${PROJECT_SOURCE_DIR}/src/runtime/result.c
          LIBS swl_base swl_place LABELS unit)
 set_tests_properties(proxy_thread_test PROPERTIES RUN_SERIAL ON)

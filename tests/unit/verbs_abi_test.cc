@@ -1,6 +1,6 @@
-// Every struct, number and call of transport/verbs/abi.h against the headers of rdma-core.
+// Every struct, number and call of transport/rdma_core/abi.h against the headers of rdma-core.
 #include "tests/unit/same_abi.h"
-#include "transport/verbs/verbs.h"
+#include "transport/rdma_core/verbs.h"
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>

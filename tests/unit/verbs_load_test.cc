@@ -1,5 +1,5 @@
 // rdma-core at run time: found, absent, too old.
-#include "transport/verbs/verbs.h"
+#include "transport/rdma_core/verbs.h"
 
 #include <gtest/gtest.h>
 

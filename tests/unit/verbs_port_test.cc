@@ -1,6 +1,6 @@
 // Which port and which of its addresses: names, GID tables, and opening on a scripted machine.
 #include "tests/unit/sysfs_tree.h"
-#include "transport/verbs/port.h"
+#include "transport/rdma_core/port.h"
 
 #include <gtest/gtest.h>
 

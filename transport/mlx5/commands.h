@@ -5,7 +5,7 @@
 #ifndef SWL_MLX5_COMMANDS_H
 #define SWL_MLX5_COMMANDS_H
 
-#include "transport/verbs/path.h"
+#include "transport/rdma_core/path.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,8 +8,8 @@
 
 #include "transport/mlx5/reach.h"
 #include "transport/nic.h"
-#include "transport/verbs/path.h"
-#include "transport/verbs/port.h"
+#include "transport/rdma_core/path.h"
+#include "transport/rdma_core/port.h"
 
 #ifdef __cplusplus
 extern "C" {

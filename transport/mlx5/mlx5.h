@@ -7,7 +7,7 @@
 #define SWL_MLX5_H
 
 #include "transport/nic.h"
-#include "transport/verbs/port.h"
+#include "transport/rdma_core/port.h"
 
 #ifdef __cplusplus
 extern "C" {

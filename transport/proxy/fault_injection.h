@@ -6,8 +6,8 @@
  * state is the server's. Without wire model and faults a NIC is not modelled, and no clock is read. */
 #pragma once
 
+#include "transport/host/wire_model.h"
 #include "transport/proxy/front.h"
-#include "transport/soft/wire_model.h"
 
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ inline void set_modelled(struct proxy_nic *nic, uint64_t now)
     const struct soft_faults *f = &nic->faults;
 
     nic->random = f->seed;
-    nic->back_ns = swl_soft_faults_back(f, now);
+    nic->back_ns = swl_faults_back(f, now);
     nic->reorders = f->reorder && (f->asked & SOFT_CAN_REORDER);
     nic->holds_ns = nic->link.latency_ns + f->hold_ns;
     nic->modelled = nic->link.ns_per_mib || nic->holds_ns || f->delay_ns || f->jitter_ns ||
@@ -82,7 +82,7 @@ inline void plan(struct proxy_nic *nic, struct soft_qp *q, uint64_t index, struc
     uint32_t lost = 0;
 
     if (op->syndrome == 0)
-        op->syndrome = swl_soft_faults_error(f, q->link, q->entry_count);
+        op->syndrome = swl_faults_error(f, q->link, q->entry_count);
     q->entry_count++;
     if (op->syndrome == 0) {
         lost = losses(f, &nic->random);

@@ -7,8 +7,8 @@
 #include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
-#include "transport/soft/executor.h"
-#include "transport/soft/host.h"
+#include "transport/host/executor.h"
+#include "transport/host/host.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 static uint64_t serials;
 
 /* Bytes of the NIC's memory: one line for each queue pair's record and completion, then queues. */
-static uint64_t layout_proxy(struct proxy_nic *nic, uintptr_t base)
+static uint64_t layout(struct proxy_nic *nic, uintptr_t base)
 {
     const uint64_t depth = 1ull << nic->depth_log2;
     uint64_t at = 0;
@@ -111,9 +111,9 @@ static ncclResult_t open_memory(struct proxy_nic *nic)
     struct swl_nic_region sink = {0};
     void *memory = NULL;
 
-    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&memory, layout_proxy(nic, 0))));
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&memory, layout(nic, 0))));
     nic->memory = memory;
-    (void)layout_proxy(nic, (uintptr_t)memory);
+    (void)layout(nic, (uintptr_t)memory);
     SWL_TRY(nic->wire_ops->reg_mr(nic->wire, nic->sink, 8ull * nic->max_qps, SWL_NIC_LOCAL_WRITE,
                                   &sink));
     nic->sink_key = sink.lkey;
@@ -125,11 +125,18 @@ static void sum(const void *arg, struct swl_soft_stats *sum)
     const struct proxy_nic *nic = arg;
 
     for (uint32_t i = 0; i < nic->max_qps; i++)
-        swl_soft_stats_add(sum, &nic->qps[i].stats);
+        swl_host_stats_add(sum, &nic->qps[i].stats);
+}
+
+static ncclResult_t set_faults(void *arg, struct soft_faults *faults)
+{
+    struct proxy_nic *nic = arg;
+
+    return swl_host_hand_faults(&nic->new_faults, &nic->kick, faults);
 }
 
 /* The server has ended. */
-static void report_proxy(const struct proxy_nic *nic)
+static void report(const struct proxy_nic *nic)
 {
     struct swl_soft_stats all = {0};
 
@@ -180,20 +187,20 @@ ncclResult_t swl_proxy_create(struct swl_nic **nic_p, const struct swl_nic_confi
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
     nic->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
-    nic->probe = (struct soft_probe){nic->rank, &nic->kick, &nic->new_faults, nic, sum};
+    nic->probe = (struct host_probe){nic->rank, SOFT_CAN_ALL, nic, set_faults, sum};
     rc = swl_host_settings(config, wire_ops->name, SOFT_CAN_ALL, &nic->link, &nic->faults);
     if (rc == ncclSuccess)
         rc = open_fitting_wire(nic, config);
     if (rc == ncclSuccess)
         rc = open_memory(nic);
-    if (rc == ncclSuccess && !swl_soft_probe_add(&nic->probe))
+    if (rc == ncclSuccess && !swl_host_probe_add(&nic->probe))
         rc = swl_fail(ncclSystemError, "rank %u nic: more than %u NICs in a process", nic->rank,
                       SOFT_NICS_MAX);
     if (rc == ncclSuccess &&
-        !swl_soft_executor_run("proxy nic", nic->device, nic->caps.cpus, swl_proxy_serve, nic))
+        !swl_host_executor_run("proxy nic", nic->device, nic->caps.cpus, swl_proxy_serve, nic))
         rc = swl_fail(ncclSystemError, "rank %u nic: no thread to serve it", config->rank);
     if (rc != ncclSuccess) {
-        swl_soft_probe_drop(&nic->probe);
+        swl_host_probe_drop(&nic->probe);
         (void)close_all(nic);
         return rc;
     }
@@ -207,13 +214,13 @@ ncclResult_t swl_proxy_destroy(struct swl_nic *base)
 
     if (nic == NULL)
         return ncclSuccess;
-    swl_soft_probe_drop(&nic->probe);
+    swl_host_probe_drop(&nic->probe);
     __atomic_store_n(&nic->stop, 1, __ATOMIC_RELEASE);
     proxy_kick(nic);
     /* acquire inside: pairs with the release at the end of the server, whose memory is freed now */
-    if (!swl_soft_executor_wait("proxy nic: end of the server", &nic->ended, 1, nic->timeout_ns))
+    if (!swl_host_executor_wait("proxy nic: end of the server", &nic->ended, 1, nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: its server did not end", nic->rank);
-    report_proxy(nic);
+    report(nic);
     return close_all(nic);
 }
 

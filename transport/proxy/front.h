@@ -8,9 +8,9 @@
 #ifndef SWL_PROXY_FRONT_H
 #define SWL_PROXY_FRONT_H
 
+#include "transport/host/host.h"
 #include "transport/nic.h"
 #include "transport/proxy/wire.h"
-#include "transport/soft/host.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,7 +41,7 @@ struct proxy_nic {
     struct soft_qp *qps; /* [max_qps]; qp.executed = entries that the wire has taken */
     struct soft_op *ops; /* [max_qps][depth] */
     uint64_t *looked;    /* [max_qps] server: doorbell words at its last look */
-    struct soft_probe probe;
+    struct host_probe probe;
     /* shared */
     struct soft_faults *new_faults; /* taken by the server */
     uint32_t nqps;

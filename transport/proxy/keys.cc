@@ -3,10 +3,10 @@
 
 #include "src/base/error.h"
 #include "src/base/memory.h"
-#include "transport/soft/core.cuh"
-#include "transport/soft/dma.h"
-#include "transport/soft/host.h"
-#include "transport/soft/words.h"
+#include "transport/host/core.cuh"
+#include "transport/host/dma.h"
+#include "transport/host/host.h"
+#include "transport/host/words.h"
 
 #include <stdlib.h>
 
@@ -98,13 +98,13 @@ void swl_keys_close(struct swl_keys *keys)
 ncclResult_t swl_keys_register(struct swl_keys *keys, void *ptr, uint64_t bytes, unsigned access,
                                struct swl_nic_region *region_p)
 {
-    return swl_soft_region_add(&keys->port, keys->nonce, ptr, bytes, access, region_p);
+    return swl_host_region_add(&keys->port, keys->nonce, ptr, bytes, access, region_p);
 }
 
 ncclResult_t swl_keys_drop(struct swl_keys *keys, const struct swl_nic_region *region)
 {
-    SWL_TRY(swl_soft_region_drop(&keys->port, region));
-    return swl_soft_region_unused(&keys->port, keys->timeout_ns);
+    SWL_TRY(swl_host_region_drop(&keys->port, region));
+    return swl_host_region_unused(&keys->port, keys->timeout_ns);
 }
 
 uint32_t swl_keys_check(struct swl_keys *keys, const struct swl_wire_request *r)

@@ -8,11 +8,11 @@
 #pragma once
 
 #include "src/runtime/runtime.h"
+#include "transport/host/core.cuh"
+#include "transport/host/executor.h"
+#include "transport/host/words.h"
 #include "transport/proxy/fault_injection.h"
 #include "transport/proxy/front.h"
-#include "transport/soft/core.cuh"
-#include "transport/soft/executor.h"
-#include "transport/soft/words.h"
 
 #include <string.h>
 
@@ -219,7 +219,7 @@ void take_doorbell(const proxy_server<Mem> &s, struct soft_qp *q, uint64_t value
 
     q->seen = value;
     count_own(&q->stats.doorbells, 1);
-    if (s.nic->modelled && swl_soft_faults_drop(&s.nic->faults, q->link, q->doorbell_count++)) {
+    if (s.nic->modelled && swl_faults_drop(&s.nic->faults, q->link, q->doorbell_count++)) {
         count_own(&q->stats.dropped, 1);
         return;
     }
@@ -298,7 +298,7 @@ bool proxy_moved(void *arg)
 {
     const struct proxy_nic *nic = static_cast<const struct proxy_nic *>(arg);
 
-    return words_moved(nic, &nic->nqps) || swl_soft_stopping();
+    return words_moved(nic, &nic->nqps) || swl_host_stopping();
 }
 
 /* A restart is over: the NIC has forgotten all connections. */
@@ -306,7 +306,7 @@ template <class Mem> void come_back(const proxy_server<Mem> &s)
 {
     const uint32_t nqps = __atomic_load_n(&s.nic->nqps, __ATOMIC_ACQUIRE);
 
-    s.nic->back_ns = swl_soft_faults_back(&s.nic->faults, s.now);
+    s.nic->back_ns = swl_faults_back(&s.nic->faults, s.now);
     for (uint32_t i = 0; i < nqps; i++)
         if (__atomic_load_n(&s.nic->qps[i].state, __ATOMIC_ACQUIRE) == SWL_NIC_QP_READY)
             fail(s, &s.nic->qps[i], SWL_WQE_NOP, SWL_SYNDROME_FLUSHED);
@@ -318,7 +318,7 @@ template <class Mem> bool serve_all(const proxy_server<Mem> &s)
     const uint32_t nqps = __atomic_load_n(&s.nic->nqps, __ATOMIC_ACQUIRE);
     bool moved = obey(s);
 
-    if (s.nic->modelled && swl_soft_faults_down(&s.nic->faults, s.now)) {
+    if (s.nic->modelled && swl_faults_down(&s.nic->faults, s.now)) {
         go_down(s.nic);
         s.nic->next_ns = s.nic->back_ns;
         return moved;
@@ -341,7 +341,7 @@ template <class Mem> void proxy_serve(struct proxy_nic *nic, Mem mem)
     uint64_t last = s.now, idle_ns;
 
     set_modelled(nic, nic->faults.begin_ns);
-    while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_soft_stopping()) {
+    while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_host_stopping()) {
         s.now = swl_gpu_now_ns();
         nic->next_ns = UINT64_MAX;
         if (serve_all(s))
@@ -349,7 +349,7 @@ template <class Mem> void proxy_serve(struct proxy_nic *nic, Mem mem)
         idle_ns = (s.now - last) / 8;
         if (nic->next_ns != UINT64_MAX && nic->next_ns < s.now + idle_ns)
             idle_ns = nic->next_ns > s.now ? nic->next_ns - s.now : 0;
-        swl_soft_sleep_until("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic,
+        swl_host_sleep_until("proxy nic idle", static_cast<int>(nic->rank), proxy_moved, nic,
                              idle_ns);
     }
     /* release: pairs with the acquire in destroy, which frees our memory */

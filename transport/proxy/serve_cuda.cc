@@ -1,7 +1,7 @@
 /* serve_cuda.cc: the server of a proxy NIC on CUDA: a thread that polls pinned host memory.
  * Layer: transport/proxy. */
+#include "transport/host/words.h"
 #include "transport/proxy/serve.h"
-#include "transport/soft/words.h"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* serve_sim.cc: the server of a proxy NIC in the emulator: a fiber. Layer: transport/proxy. */
 #include "device.h"
+#include "transport/host/words.h"
 #include "transport/proxy/serve.h"
-#include "transport/soft/words.h"
 
 namespace
 {

@@ -67,13 +67,11 @@ SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_
     if (lane == 0) {
         f.first_ns = clock_ns() + look->delay_ns;
         if (look->nrules)
-            f.first_ns =
-                swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
+            f.first_ns = swl_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
         if (rate)
             f.first_ns = nic_take_wire(&port->egress_ns, f.first_ns, total);
         if (rate && look->nrules)
-            f.first_ns =
-                swl_soft_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
+            f.first_ns = swl_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
         f.first_ns += t->latency_ns;
         if (rate)
             f.taken_ns = nic_take_wire(&qp->far_live->ingress_ns, f.first_ns - NIC_SLACK_NS, total);
@@ -132,7 +130,7 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     if (moves && d->near == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && look->nrules && lane < n)
-        syndrome = swl_soft_faults_error(&t->port->faults, qp->link, qp->entry_count + lane);
+        syndrome = swl_faults_error(&t->port->faults, qp->link, qp->entry_count + lane);
     if (syndrome == 0 && failed)
         syndrome = SWL_SYNDROME_RETRY;
     moves = moves && syndrome == 0;

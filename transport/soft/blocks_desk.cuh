@@ -12,7 +12,7 @@
 #include "transport/soft/blocks_move.cuh"
 
 #define SOFT_FN SWL_DEV
-#include "transport/soft/core.cuh"
+#include "transport/host/core.cuh"
 
 #define NIC_TEAMS      4u    /* of a block with enough warps and queue pairs */
 #define NIC_TEAMS_FEW  2u    /* the same where there would be teams without queue pairs */

@@ -103,7 +103,7 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, const st
         nic_faults_begin(port, qp);
     qp->seen = value;
     qp->stats.doorbells++;
-    if (nrules && swl_soft_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
+    if (nrules && swl_faults_drop(&port->faults, qp->link, qp->doorbell_count++)) {
         qp->stats.dropped++;
     } else if (!soft_accept(qp, value, record, &end) &&
                /* it was under way together with the doorbell: read it again behind that */
@@ -203,7 +203,7 @@ SWL_DEV bool nic_dead(const struct nic_team *t)
         return false;
     qp = nic_qp(t, 0);
     nic_faults_begin(t->port, qp);
-    return swl_soft_faults_dead(&t->port->faults, qp->fault_begin_ns, clock_ns());
+    return swl_faults_dead(&t->port->faults, qp->fault_begin_ns, clock_ns());
 }
 
 /* A NIC that has died does nothing and answers nobody. */

@@ -4,7 +4,7 @@
  * Layer: transport/soft. A table of a peer's regions is a copy in this device's memory, made when the
  * first queue pair to that peer is connected: looking up a key must not cross the link. Regions that
  * the peer registers later are not in it. Owned by the NIC. */
-#include "transport/soft/host.h"
+#include "transport/soft/state.h"
 
 #include "src/base/error.h"
 #include "src/base/memory.h"

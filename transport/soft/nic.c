@@ -1,80 +1,23 @@
-/* nic.c: the host side of the software NIC: life, regions, the process-wide table.
+/* nic.c: the host side of the software NIC: life and regions.
  *
  * Layer: transport/soft, behind nic.h. The creator owns the NIC's memory. The struct and its host
  * port are counted: the creator, the executor and every connected queue pair of a peer hold a
- * reference, so that a peer's executor may still ask a destroyed NIC, which then answers nobody.
- * Executors of the host and the host share memory. Blocks have port and queues in device memory: the
- * host changes a shadow and copies the changed part, and reads state back by copies. */
-#include "kernels/device/hd.h"
+ * reference, so that a peer's executor may still ask a destroyed NIC, which then answers nobody. */
 #include "transport/soft/executor.h"
-#include "transport/soft/host.h"
 
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/memory.h"
 #include "src/runtime/result.h"
 #include "src/runtime/runtime.h"
+#include "transport/host/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The table: a NIC is claimed by compare-and-swap and looked up without a lock. */
-static struct soft_nic *table[SOFT_NICS_MAX];
+#define SOFT_BLOCKS 4u /* built-in, on GPUs */
+
 static uint64_t serials;
-
-struct soft_nic *swl_soft_nic_at(uint32_t id)
-{
-    /* acquire: pairs with enroll() */
-    return id < SOFT_NICS_MAX ? __atomic_load_n(&table[id], __ATOMIC_ACQUIRE) : NULL;
-}
-
-void swl_soft_nic_drop(struct soft_nic *nic)
-{
-    if (__atomic_sub_fetch(&nic->references, 1, __ATOMIC_ACQ_REL) != 0)
-        return;
-    for (uint32_t i = 0; nic->port && i < nic->max_qps; i++)
-        free(nic->qps[i].ops);
-    free(nic->new_faults);
-    free(nic->looked);
-    free(nic->port);
-    free(nic);
-}
-
-/* ---- memory ---- */
-
-static bool by_blocks(const struct soft_nic *nic)
-{
-    return nic->executor == SWL_SOFT_BLOCKS;
-}
-
-/* Bytes of port and queue pairs. */
-static uint64_t port_bytes(uint32_t nqps)
-{
-    return sizeof(struct soft_port) + nqps * (uint64_t)sizeof(struct soft_qp);
-}
-
-/* Bytes of the NIC's memory: one line for each queue pair's record and completion, then queues. */
-static uint64_t layout(struct soft_nic *nic, uintptr_t base)
-{
-    uint64_t at = 0;
-    uint64_t depth = 1ull << nic->depth_log2;
-
-    if (by_blocks(nic))
-        nic->device_port = (struct soft_port *)(base + swl_take(&at, port_bytes(nic->max_qps)));
-    nic->doorbells = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
-    nic->sink = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
-    for (uint32_t i = 0; i < nic->max_qps; i++) {
-        struct soft_qp *qp = &nic->qps[i];
-
-        qp->cq = (uint32_t *)(base + swl_take(&at, SWL_CQE_BYTES));
-        qp->dbr = (uint32_t *)(base + swl_take(&at, 64));
-        qp->sq = (uint8_t *)(base + swl_take(&at, depth * SWL_WQE_BYTES));
-        if (by_blocks(nic))
-            qp->due = (struct soft_due *)(base + swl_take(&at, depth * sizeof(struct soft_due)));
-        qp->doorbell = &nic->doorbells[i];
-    }
-    return at;
-}
 
 uint32_t swl_soft_blocks(const struct swl_nic_settings *set, bool multi_process)
 {
@@ -86,156 +29,21 @@ uint32_t swl_soft_blocks(const struct swl_nic_settings *set, bool multi_process)
     return swl_soft_executor(SWL_SOFT_AUTO) == SWL_SOFT_BLOCKS ? SOFT_BLOCKS : 1;
 }
 
-ncclResult_t swl_soft_copy(struct soft_nic *nic, void *to, const void *from, size_t bytes)
-{
-    if (nic->stream == NULL) {
-        memcpy(to, from, bytes);
-        return ncclSuccess;
-    }
-    SWL_TRY(SWL_CUDA(swl_gpu_copy(to, from, bytes, nic->stream)));
-    return SWL_CUDA(swl_gpu_stream_wait(nic->stream, nic->timeout_ns));
-}
-
-/* All of a queue pair but what its peer writes. */
-static ncclResult_t copy_qp(struct soft_nic *nic, struct soft_qp *to, const struct soft_qp *from)
-{
-    const size_t end = offsetof(struct soft_qp, peer_failed);
-    const size_t on = offsetof(struct soft_qp, fault_epoch);
-
-    SWL_TRY(swl_soft_copy(nic, to, from, end));
-    return swl_soft_copy(nic, (char *)to + on, (const char *)from + on, sizeof(*to) - on);
-}
-
-ncclResult_t swl_soft_push_new_qp(struct soft_nic *nic, uint32_t qp)
-{
-    if (!by_blocks(nic))
-        return ncclSuccess;
-    return swl_soft_copy(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp],
-                         sizeof(nic->qps[qp]));
-}
-
-ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp)
-{
-    if (!by_blocks(nic))
-        return ncclSuccess;
-    return copy_qp(nic, soft_qp_at(nic->device_port, qp), &nic->qps[qp]);
-}
-
-ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p)
-{
-    if (by_blocks(nic))
-        return copy_qp(nic, state_p, soft_qp_at(nic->device_port, qp));
-    *state_p = nic->qps[qp];
-    return ncclSuccess;
-}
-
-ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t bytes)
-{
-    const size_t at = (size_t)((const char *)part - (const char *)nic->port);
-
-    if (!by_blocks(nic))
-        return ncclSuccess;
-    return swl_soft_copy(nic, (char *)nic->device_port + at, part, bytes);
-}
-
-/* Queues where the executor reaches them, zeroed for executors of the host. */
-static ncclResult_t open_memory(struct soft_nic *nic)
-{
-    cudaStream_t stream = NULL;
-
-    nic->memory_bytes = layout(nic, 0);
-    if (nic->executor == SWL_SOFT_THREAD)
-        SWL_TRY(SWL_CUDA(swl_gpu_host_malloc((void **)&nic->memory, nic->memory_bytes)));
-    else if (by_blocks(nic))
-        SWL_TRY(
-            SWL_CUDA(swl_gpu_shared_malloc((void **)&nic->memory, nic->memory_bytes, &nic->share)));
-    else
-        SWL_TRY(SWL_CUDA(swl_gpu_malloc((void **)&nic->memory, nic->memory_bytes)));
-    (void)layout(nic, (uintptr_t)nic->memory);
-    if (!by_blocks(nic)) {
-        memset(nic->memory, 0, nic->memory_bytes);
-        return ncclSuccess;
-    }
-    SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
-    nic->stream = stream;
-    return swl_soft_push_port(nic, nic->port, sizeof(*nic->port));
-}
-
-static ncclResult_t close_memory(struct soft_nic *nic)
-{
-    ncclResult_t rc = ncclSuccess, next = ncclSuccess;
-
-    if (nic->stream)
-        rc = SWL_CUDA(swl_gpu_stream_destroy(nic->stream));
-    nic->stream = NULL;
-    if (nic->executor == SWL_SOFT_THREAD)
-        next = SWL_CUDA(swl_gpu_host_free(nic->memory));
-    else if (by_blocks(nic))
-        next = nic->memory ? SWL_CUDA(swl_gpu_shared_free(nic->memory)) : ncclSuccess;
-    else
-        next = SWL_CUDA(swl_gpu_free(nic->memory));
-    nic->memory = NULL;
-    return rc != ncclSuccess ? rc : next;
-}
-
-/* ---- creation ---- */
-
 static ncclResult_t settings(struct soft_nic *nic, const struct swl_nic_config *config)
 {
     struct soft_port *port = nic->port;
 
-    if (!by_blocks(nic)) /* those take the time they take */
+    if (!soft_by_blocks(nic)) /* those take the time they take */
         port->link.latency_ns = port->link.jitter_ns = 1000;
     SWL_TRY(swl_host_settings(config, "a software NIC on blocks", swl_soft_can(nic->executor),
                               &port->link, &port->faults));
     port->fault_epoch = 1;
-    port->dead_ns = swl_soft_faults_falls(&port->faults, port->faults.begin_ns);
+    port->dead_ns = swl_faults_falls(&port->faults, port->faults.begin_ns);
     return ncclSuccess;
-}
-
-static bool enroll(struct soft_nic *nic)
-{
-    for (uint32_t i = 0; i < SOFT_NICS_MAX; i++) {
-        struct soft_nic *none = NULL;
-
-        /* release: pairs with the acquire in swl_soft_nic_at() */
-        if (__atomic_compare_exchange_n(&table[i], &none, nic, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED)) {
-            nic->id = i;
-            return true;
-        }
-    }
-    return false;
 }
 
 static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes, unsigned access,
                                 struct swl_nic_region *region_p);
-
-/* NULL: no memory. */
-static struct soft_nic *soft_alloc(uint32_t nqps, uint32_t depth, uint32_t executor)
-{
-    struct soft_nic *nic = calloc(1, sizeof(*nic));
-
-    if (nic == NULL)
-        return NULL;
-    nic->references = 1;
-    nic->max_qps = nqps;
-    nic->executor = executor;
-    nic->port = calloc(1, port_bytes(nqps));
-    nic->looked = calloc(nqps, sizeof(*nic->looked));
-    if (nic->port == NULL || nic->looked == NULL)
-        goto undo_nic;
-    nic->qps = soft_qp_at(nic->port, 0);
-    for (uint32_t i = 0; !by_blocks(nic) && i < nqps; i++) {
-        nic->qps[i].ops = calloc(depth, sizeof(struct soft_op));
-        if (nic->qps[i].ops == NULL)
-            goto undo_nic;
-    }
-    return nic;
-undo_nic:
-    swl_soft_nic_drop(nic);
-    return NULL;
-}
 
 /* Whoever wants no particular one and has blocks for the NIC counts on them. */
 static uint32_t soft_executor(const struct swl_nic_config *config)
@@ -259,6 +67,52 @@ static ncclResult_t soft_check(const struct swl_nic_config *config)
     return swl_nic_check_config(config, SOFT_QPS_MAX);
 }
 
+/* ---- probe ---- */
+
+/* To blocks, which may be looking: first no rule, last the rules; the epoch restarts their counts. */
+static ncclResult_t give(struct soft_nic *nic, const struct soft_faults *faults)
+{
+    struct soft_port *port = nic->port;
+    const uint32_t nrules = faults->nrules;
+
+    port->faults.nrules = 0;
+    SWL_TRY(swl_soft_push_port(nic, &port->faults.nrules, sizeof(port->faults.nrules)));
+    port->faults = *faults;
+    port->faults.nrules = 0;
+    SWL_TRY(swl_soft_push_port(nic, &port->faults, sizeof(port->faults)));
+    port->fault_epoch++;
+    SWL_TRY(swl_soft_push_port(nic, &port->fault_epoch, sizeof(port->fault_epoch)));
+    port->faults.nrules = nrules;
+    return swl_soft_push_port(nic, &port->faults.nrules, sizeof(port->faults.nrules));
+}
+
+static ncclResult_t set_faults(void *arg, struct soft_faults *faults)
+{
+    struct soft_nic *nic = arg;
+    ncclResult_t rc;
+
+    if (!soft_by_blocks(nic))
+        return swl_host_hand_faults(&nic->new_faults, &nic->kick, faults);
+    rc = give(nic, faults);
+    free(faults);
+    return rc;
+}
+
+static void sum_stats(const void *arg, struct swl_soft_stats *sum)
+{
+    struct soft_nic *nic = (struct soft_nic *)(uintptr_t)arg;
+
+    swl_host_stats_add(sum, &nic->port->stats);
+    for (uint32_t q = 0; soft_by_blocks(nic) && q < nic->port->nqps; q++) {
+        struct soft_qp qp;
+
+        if (swl_soft_pull_qp(nic, q, &qp) == ncclSuccess)
+            swl_host_stats_add(sum, &qp.stats);
+    }
+}
+
+/* ---- life ---- */
+
 static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_config *config)
 {
     uint32_t nqps = config->max_qps ? config->max_qps : 1;
@@ -267,13 +121,13 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     ncclResult_t rc;
 
     SWL_TRY(soft_check(config));
-    nic = soft_alloc(nqps, config->depth, soft_executor(config));
+    nic = swl_soft_alloc(nqps, config->depth, soft_executor(config));
     if (nic == NULL)
         return swl_no_memory("%u queue pairs of %u entries", nqps, config->depth);
     nic->base.ops = swl_soft_ops();
     nic->rank = nic->port->rank = config->rank;
     nic->device = config->device;
-    nic->blocks = by_blocks(nic) ? config->gpu_blocks : 0;
+    nic->blocks = soft_by_blocks(nic) ? config->gpu_blocks : 0;
     nic->depth_log2 = (uint32_t)__builtin_ctz(config->depth);
     nic->first_index = config->first_index;
     nic->timeout_ns = config->timeout_ns;
@@ -281,32 +135,35 @@ static ncclResult_t soft_create(struct swl_nic **nic_p, const struct swl_nic_con
     nic->port->pd = (uint32_t)soft_mix(nic->serial) & 0xffffffu;
     rc = settings(nic, config);
     if (rc == ncclSuccess)
-        rc = open_memory(nic);
+        rc = swl_soft_open_memory(nic);
     if (rc != ncclSuccess)
         goto undo_memory;
     rc = soft_reg_mr(&nic->base, nic->sink, 8ull * nqps, SWL_NIC_LOCAL_WRITE, &sink);
     if (rc != ncclSuccess)
         goto undo_memory;
     nic->sink_key = sink.lkey;
-    if (!enroll(nic)) {
-        rc = swl_fail(ncclSystemError, "rank %u nic: more than %u software NICs in a process",
-                      config->rank, SOFT_NICS_MAX);
+    nic->probe =
+        (struct host_probe){nic->rank, swl_soft_can(nic->executor), nic, set_faults, sum_stats};
+    if (!swl_soft_enroll(nic) || !swl_host_probe_add(&nic->probe)) {
+        rc = swl_fail(ncclSystemError, "rank %u nic: more than %u NICs in a process", config->rank,
+                      SOFT_NICS_MAX);
         goto undo_memory;
     }
-    if (!by_blocks(nic)) {
+    if (!soft_by_blocks(nic)) {
         __atomic_add_fetch(&nic->references, 1, __ATOMIC_RELAXED);
         if (!swl_soft_executor_start(nic)) {
             rc = swl_fail(ncclSystemError, "rank %u nic: no thread to run it", config->rank);
-            goto undo_enroll;
+            goto undo_reference;
         }
     }
     *nic_p = &nic->base;
     return ncclSuccess;
-undo_enroll:
-    __atomic_store_n(&table[nic->id], NULL, __ATOMIC_RELEASE);
+undo_reference:
     __atomic_sub_fetch(&nic->references, 1, __ATOMIC_ACQ_REL); /* the executor that never ran */
 undo_memory:
-    (void)close_memory(nic);
+    swl_host_probe_drop(&nic->probe);
+    swl_soft_withdraw(nic);
+    (void)swl_soft_close_memory(nic);
     swl_soft_nic_drop(nic);
     return rc;
 }
@@ -314,12 +171,12 @@ undo_memory:
 /* The executor and all peers are out of this NIC's memory. */
 static ncclResult_t soft_quiet(struct soft_nic *nic)
 {
-    if (by_blocks(nic)) /* no kernel of a connected rank runs any more: the group has agreed */
+    if (soft_by_blocks(nic)) /* no kernel of a connected rank runs any more: the group has agreed */
         return ncclSuccess;
     __atomic_store_n(&nic->stop, 1, __ATOMIC_RELEASE);
     soft_kick(nic);
-    if (!swl_soft_executor_wait("soft nic: end of the executor", &nic->ended, 1, nic->timeout_ns) ||
-        !swl_soft_executor_wait("soft nic: peers inside", &nic->port->users, 0, nic->timeout_ns))
+    if (!swl_host_executor_wait("soft nic: end of the executor", &nic->ended, 1, nic->timeout_ns) ||
+        !swl_host_executor_wait("soft nic: peers inside", &nic->port->users, 0, nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: the software NIC did not end", nic->rank);
     return ncclSuccess;
 }
@@ -330,9 +187,9 @@ static void report(struct soft_nic *nic)
 {
     struct swl_soft_stats stats = {0};
 
-    swl_soft_stats_sum(nic, &stats);
+    sum_stats(nic, &stats);
     swl_host_report(nic->rank, "soft", &stats);
-    for (uint32_t i = 0; by_blocks(nic) && i < nic->port->nqps; i++) {
+    for (uint32_t i = 0; soft_by_blocks(nic) && i < nic->port->nqps; i++) {
         struct soft_qp qp;
 
         if (swl_soft_pull_qp(nic, i, &qp) != ncclSuccess || qp.state != SWL_NIC_QP_ERROR)
@@ -351,7 +208,6 @@ static void report(struct soft_nic *nic)
 static ncclResult_t soft_destroy(struct swl_nic *base)
 {
     struct soft_nic *nic = soft_of(base);
-    struct soft_nic *self = nic;
     ncclResult_t rc, next;
 
     if (nic == NULL)
@@ -359,15 +215,15 @@ static ncclResult_t soft_destroy(struct swl_nic *base)
     __atomic_store_n(&nic->port->dead, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < SOFT_REGIONS; i++)
         __atomic_store_n(&nic->port->regions[i].key, 0, __ATOMIC_SEQ_CST);
-    __atomic_compare_exchange_n(&table[nic->id], &self, NULL, false, __ATOMIC_ACQ_REL,
-                                __ATOMIC_RELAXED);
+    swl_host_probe_drop(&nic->probe);
+    swl_soft_withdraw(nic);
     SWL_TRY(soft_quiet(nic));
     report(nic);
     for (uint32_t i = 0; i < nic->port->nqps; i++)
         if (nic->qps[i].peer)
             swl_soft_nic_drop(nic->qps[i].peer);
     rc = swl_soft_far_release(nic);
-    next = close_memory(nic);
+    next = swl_soft_close_memory(nic);
     swl_soft_nic_drop(nic);
     return rc != ncclSuccess ? rc : next;
 }
@@ -392,9 +248,9 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
     struct soft_nic *nic = soft_of(base);
     uint32_t slot;
 
-    SWL_TRY(swl_soft_region_add(nic->port, nic->serial, ptr, bytes, access, region_p));
+    SWL_TRY(swl_host_region_add(nic->port, nic->serial, ptr, bytes, access, region_p));
     slot = soft_region_slot(region_p->lkey);
-    if (by_blocks(nic) && slot < SOFT_OFFERS) {
+    if (soft_by_blocks(nic) && slot < SOFT_OFFERS) {
         swl_soft_far_offer(nic, slot);
         SWL_TRY(swl_soft_push_port(nic, &nic->port->offers[slot], sizeof(nic->port->offers[0])));
     }
@@ -404,11 +260,11 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
 static ncclResult_t soft_dereg_mr(struct swl_nic *base, const struct swl_nic_region *region)
 {
     struct soft_nic *nic = soft_of(base);
-    SWL_TRY(swl_soft_region_drop(nic->port, region));
-    if (by_blocks(nic))
+    SWL_TRY(swl_host_region_drop(nic->port, region));
+    if (soft_by_blocks(nic))
         return swl_soft_push_port(nic, &nic->port->regions[soft_region_slot(region->lkey)],
                                   sizeof(nic->port->regions[0]));
-    return swl_soft_region_unused(nic->port, nic->timeout_ns);
+    return swl_host_region_unused(nic->port, nic->timeout_ns);
 }
 
 const struct swl_nic_ops *swl_soft_ops(void)

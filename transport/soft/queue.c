@@ -2,8 +2,8 @@
  *
  * Layer: transport/soft, behind nic.h. After connect a queue pair is the executor's; the host asks
  * it for changes of state and waits, bounded. */
-#include "transport/soft/executor.h"
-#include "transport/soft/host.h"
+#include "transport/host/executor.h"
+#include "transport/soft/state.h"
 
 #include "src/base/error.h"
 #include "src/runtime/result.h"

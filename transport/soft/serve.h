@@ -10,11 +10,12 @@
 #pragma once
 
 #include "src/runtime/runtime.h"
-#include "transport/soft/core.cuh"
+#include "transport/host/core.cuh"
+#include "transport/host/executor.h"
+#include "transport/host/wire_model.h"
+#include "transport/host/words.h"
 #include "transport/soft/events.h"
 #include "transport/soft/executor.h"
-#include "transport/soft/wire_model.h"
-#include "transport/soft/words.h"
 
 #include <string.h>
 
@@ -136,12 +137,12 @@ template <class Mem> void take_entry(struct engine<Mem> *e, struct soft_qp *qp, 
     op->syndrome = 0;
     count(&nic->port->stats.entries, 1);
     if (syndrome == 0)
-        syndrome = swl_soft_faults_error(&nic->port->faults, qp->link, qp->entry_count);
+        syndrome = swl_faults_error(&nic->port->faults, qp->link, qp->entry_count);
     qp->entry_count++;
     if (syndrome == 0 && !peer_answers(qp, now))
         syndrome = SWL_SYNDROME_RETRY;
     if (syndrome == 0)
-        syndrome = soft_probe(e->mem, qp->far, op);
+        syndrome = host_probe(e->mem, qp->far, op);
     if (syndrome == 0) {
         lost = losses(&nic->port->faults, &e->random);
         count(&nic->port->stats.retries, lost < SOFT_SENDS ? lost : SOFT_SENDS - 1);
@@ -279,7 +280,7 @@ void take_doorbell(struct engine<Mem> *e, struct soft_qp *qp, uint64_t value, ui
 
     qp->seen = value;
     count(&nic->port->stats.doorbells, 1);
-    if (swl_soft_faults_drop(&nic->port->faults, qp->link, qp->doorbell_count++)) {
+    if (swl_faults_drop(&nic->port->faults, qp->link, qp->doorbell_count++)) {
         count(&nic->port->stats.dropped, 1);
         return;
     }
@@ -304,7 +305,7 @@ template <class Mem> void look(struct engine<Mem> *e, bool all, uint64_t now)
 {
     struct soft_nic *nic = e->nic;
     uint32_t nqps = __atomic_load_n(&nic->port->nqps, __ATOMIC_ACQUIRE);
-    bool dead = swl_soft_faults_down(&nic->port->faults, now);
+    bool dead = swl_faults_down(&nic->port->faults, now);
 
     for (uint32_t i = 0; i < nqps; i++) {
         struct soft_qp *qp = &nic->qps[i];
@@ -328,8 +329,8 @@ template <class Mem> void schedule(struct engine<Mem> *e, uint64_t now)
 {
     struct soft_port *port = e->nic->port;
 
-    e->back_ns = swl_soft_faults_back(&port->faults, now);
-    __atomic_store_n(&port->dead_ns, swl_soft_faults_falls(&port->faults, now), __ATOMIC_RELEASE);
+    e->back_ns = swl_faults_back(&port->faults, now);
+    __atomic_store_n(&port->dead_ns, swl_faults_falls(&port->faults, now), __ATOMIC_RELEASE);
 }
 
 /* A restart is over: the NIC has forgotten all connections. */
@@ -380,7 +381,7 @@ bool moved(void *arg)
 {
     const struct soft_nic *nic = static_cast<const struct soft_nic *>(arg);
 
-    return words_moved(nic, &nic->port->nqps) || swl_soft_stopping();
+    return words_moved(nic, &nic->port->nqps) || swl_host_stopping();
 }
 
 /* Until nic->stop; `close` gives back what mem holds. */
@@ -390,8 +391,8 @@ template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Clos
         nic, mem, {nullptr, 0, 0, 0}, nic->port->faults.seed, UINT64_MAX, false
     };
 
-    e.back_ns = swl_soft_faults_back(&nic->port->faults, nic->port->faults.begin_ns);
-    while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_soft_stopping() && !e.broken) {
+    e.back_ns = swl_faults_back(&nic->port->faults, nic->port->faults.begin_ns);
+    while (!__atomic_load_n(&nic->stop, __ATOMIC_ACQUIRE) && !swl_host_stopping() && !e.broken) {
         uint32_t kick = __atomic_load_n(&nic->kick, __ATOMIC_ACQUIRE);
         bool kicked = kick != nic->kicked;
         uint64_t now = swl_gpu_now_ns();
@@ -408,12 +409,12 @@ template <class Mem, class Close> void serve(struct soft_nic *nic, Mem mem, Clos
         while (e.events.count && e.events.heap[0].time_ns <= now) {
             struct soft_event event = soft_events_pop(&e.events);
 
-            if (!swl_soft_faults_down(&nic->port->faults, now))
+            if (!swl_faults_down(&nic->port->faults, now))
                 run_event(&e, &event, now);
         }
         next = e.events.count ? e.events.heap[0].time_ns : UINT64_MAX;
         next = next < e.back_ns ? next : e.back_ns;
-        swl_soft_wait_until("soft nic idle", static_cast<int>(nic->rank), moved, nic, next);
+        swl_host_wait_until("soft nic idle", static_cast<int>(nic->rank), moved, nic, next);
     }
     free(e.events.heap);
     close();

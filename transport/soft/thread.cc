@@ -3,8 +3,9 @@
  * path that sanitizers of device code run against.
  *
  * Layer: transport/soft, above serve.h and staging.h. Owns stream and staging memory while it runs. */
+#include "transport/host/staging.h"
+#include "transport/soft/executor.h"
 #include "transport/soft/serve.h"
-#include "transport/soft/staging.h"
 
 void swl_soft_thread_main(struct soft_nic *nic)
 {

@@ -5,6 +5,7 @@
 #include "tests/support/group_step.h"
 
 #include "src/runtime/runtime.h"
+#include "transport/host/probe.h"
 #include "transport/soft/soft.h"
 
 #include <cstdint>
@@ -272,7 +273,7 @@ struct FailingRank : GroupStep {
     }
     void set_faults(const std::string &text)
     {
-        EXPECT_EQ(swl_soft_faults_set((uint32_t)self->rank, text.c_str()), ncclSuccess);
+        EXPECT_EQ(swl_host_set_faults((uint32_t)self->rank, text.c_str()), ncclSuccess);
     }
 };
 

@@ -121,7 +121,7 @@ bool lose_an_entry(unsigned seed)
         r.exact_steps(1);
         expect_comm_works(rank);
         if (r.is_victim()) {
-            EXPECT_EQ(swl_soft_faults_set((uint32_t)rank->rank, text.c_str()), ncclSuccess);
+            EXPECT_EQ(swl_host_set_faults((uint32_t)rank->rank, text.c_str()), ncclSuccess);
         }
         for (int i = 0; i < 40; i++) {
             const uint64_t began = simt_now_ns();

@@ -87,7 +87,7 @@ TEST(EpFailures, F100_MessagesOfBeforeTheReturnAreDropped)
                         r.sync();
                         expect_comm_works(rank);
                         if (c == call && r.is_victim()) {
-                            EXPECT_EQ(swl_soft_faults_set((uint32_t)rank->rank, faults.c_str()),
+                            EXPECT_EQ(swl_host_set_faults((uint32_t)rank->rank, faults.c_str()),
                                       ncclSuccess);
                         }
                         expect_comm_works(rank);
@@ -98,7 +98,7 @@ TEST(EpFailures, F100_MessagesOfBeforeTheReturnAreDropped)
                     EXPECT_TRUE(r.bits() & ASYNC_TIMEOUT);
                     r.clear();
                     r.exact_steps(3);
-                    EXPECT_EQ(swl_soft_faults_set((uint32_t)rank->rank, ""), ncclSuccess);
+                    EXPECT_EQ(swl_host_set_faults((uint32_t)rank->rank, ""), ncclSuccess);
                 });
                 if (HasFailure())
                     return;

@@ -208,11 +208,11 @@ class EpNonsense : public ::testing::Test
   protected:
     void SetUp() override
     {
-        swl_soft_spoil(spoil_field, nullptr);
+        swl_host_spoil(spoil_field, nullptr);
     }
     void TearDown() override
     {
-        swl_soft_spoil(nullptr, nullptr);
+        swl_host_spoil(nullptr, nullptr);
         spoil = Spoil();
     }
 };

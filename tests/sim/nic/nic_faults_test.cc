@@ -17,20 +17,20 @@ void post_adds(const void *arg)
 {
     const job *j = static_cast<const job *>(arg);
     nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
-    struct waiter w = {&me.watch, SWL_FAULT_QUEUE, SWL_WARP_SENDER, 5, 1};
+    struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_SENDER, 5, 1};
 
     if (lane_id() != 0)
         return;
     for (posted = 0; posted < j->adds; posted++) {
-        if (!qp_write(&me.qps[0], w, qp_local(me.data(0), me.payload.lkey, 512),
+        if (!qp_write(&me.qps[0], &me.watch, at, qp_local(me.data(0), me.payload.lkey, 512),
                       {peer.data_at(0), peer.payload.rkey}) ||
-            !qp_add(&me.qps[0], w, peer.word_at(0), peer.signal.rkey, 1))
+            !qp_add(&me.qps[0], &me.watch, at, peer.word_at(0), peer.signal.rkey, 1))
             return;
         if ((posted + 1) % j->ring_every == 0)
             qp_ring(&me.qps[0]);
     }
     qp_ring(&me.qps[0]);
-    if (!j->flush || qp_flush(&me.qps[0], w))
+    if (!j->flush || qp_flush(&me.qps[0], &me.watch, at))
         ended_well = 1;
 }
 
@@ -79,7 +79,7 @@ void error_at(nic_world &w)
     char text[64];
 
     snprintf(text, sizeof(text), "rank0.link0:error=%u/%s", nth, nth % 2 ? "access" : "retry");
-    ASSERT_EQ(swl_soft_faults_set(0, text), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(0, text), ncclSuccess);
     run_adds(w, 100, 4);
     EXPECT_EQ(ended_well, 0u);
     EXPECT_EQ(*w.rank[1].word(0), nth / 2) << "adds before the failing entry, no other";
@@ -101,7 +101,7 @@ void stalled(nic_world &w)
 {
     uint64_t begin = simt_now_ns();
 
-    ASSERT_EQ(swl_soft_faults_set(0, "stall=0ns+200us"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(0, "stall=0ns+200us"), ncclSuccess);
     run_adds(w, 10, 1);
     EXPECT_EQ(ended_well, 1u);
     EXPECT_EQ(*w.rank[1].word(0), 10u);
@@ -112,7 +112,7 @@ void stalled(nic_world &w)
 
 void stalled_for_good(nic_world &w)
 {
-    ASSERT_EQ(swl_soft_faults_set(0, "stall=0ns+100s"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(0, "stall=0ns+100s"), ncclSuccess);
     run_adds(w, 10, 1);
     EXPECT_EQ(ended_well, 0u);
     EXPECT_EQ(*w.rank[1].word(0), 0u);
@@ -133,7 +133,7 @@ void dead_peer(nic_world &w)
 {
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 1u);
-    ASSERT_EQ(swl_soft_faults_set(1, "dead=0ns"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(1, "dead=0ns"), ncclSuccess);
     nic_sleep(10000);
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 0u);
@@ -144,7 +144,7 @@ void dead_peer(nic_world &w)
 
 void dead_self(nic_world &w)
 {
-    ASSERT_EQ(swl_soft_faults_set(0, "dead=0ns"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(0, "dead=0ns"), ncclSuccess);
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 0u);
     EXPECT_EQ(*w.rank[1].word(0), 0u);
@@ -199,7 +199,7 @@ void restarted(nic_world &w)
 {
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 1u);
-    ASSERT_EQ(swl_soft_faults_set(0, "restart=100us+200us"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(0, "restart=100us+200us"), ncclSuccess);
     nic_sleep(150000);
     EXPECT_EQ(nic_status(w.rank[0]).state, SWL_NIC_QP_READY) << "nobody knows yet";
     run_adds(w, 1, 1);
@@ -221,7 +221,7 @@ void restarted(nic_world &w)
 // The other end of a NIC that restarts: its requests end with retries exceeded.
 void peer_restarted(nic_world &w)
 {
-    ASSERT_EQ(swl_soft_faults_set(1, "restart=0us+200us"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(1, "restart=0us+200us"), ncclSuccess);
     nic_sleep(10000);
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 0u);
@@ -310,22 +310,22 @@ void refused(nic_world &w)
         EXPECT_NE(strstr(swl_last_error(), "which a software NIC on blocks cannot do"), nullptr)
             << swl_last_error();
         if (w.options.executor == SWL_SOFT_BLOCKS) {
-            EXPECT_EQ(swl_soft_faults_set(0, text), ncclInvalidUsage);
+            EXPECT_EQ(swl_host_set_faults(0, text), ncclInvalidUsage);
         }
     }
 }
 
 void faults_end(nic_world &w)
 {
-    ASSERT_EQ(swl_soft_faults_set(SWL_SOFT_ALL_RANKS, "drop=0+"), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(SWL_HOST_ALL_RANKS, "drop=0+"), ncclSuccess);
     run_adds(w, 2, 2, 0);
     nic_sleep(100000);
     EXPECT_EQ(*w.rank[1].word(0), 0u);
-    ASSERT_EQ(swl_soft_faults_set(SWL_SOFT_ALL_RANKS, ""), ncclSuccess);
+    ASSERT_EQ(swl_host_set_faults(SWL_HOST_ALL_RANKS, ""), ncclSuccess);
     run_adds(w, 1, 1);
     EXPECT_EQ(ended_well, 1u);
     EXPECT_EQ(*w.rank[1].word(0), 3u);
-    EXPECT_EQ(swl_soft_faults_set(0, "nonsense"), ncclInvalidArgument);
+    EXPECT_EQ(swl_host_set_faults(0, "nonsense"), ncclInvalidArgument);
 }
 
 } // namespace

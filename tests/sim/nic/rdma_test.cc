@@ -3,6 +3,7 @@
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
 #include "tests/support/rails.h"
+#include "transport/host/probe.h"
 #include "transport/qp_view.h"
 #include "transport/rdma.h"
 #include "transport/soft/soft.h"
@@ -212,7 +213,7 @@ void run(const scenario &s)
         simt_fiber("rdma test", static_cast<int>(r), static_cast<int>(r), rank_main,
                    reinterpret_cast<void *>(static_cast<uintptr_t>(r)));
     EXPECT_EQ(simt_run(), 0);
-    EXPECT_FALSE(swl_soft_stats_get(SWL_SOFT_ALL_RANKS, &stats)) << "a NIC is left over";
+    EXPECT_FALSE(swl_host_get_stats(SWL_HOST_ALL_RANKS, &stats)) << "a NIC is left over";
 }
 
 void wrong_key(struct swl_rdma_config *, struct swl_rdma_connection *links)

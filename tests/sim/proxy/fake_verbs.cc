@@ -1,7 +1,7 @@
 // The fake of libibverbs; see fake_verbs.h.
 #include "tests/sim/proxy/fake_verbs.h"
 
-#include "transport/soft/dma.h"
+#include "transport/host/dma.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #ifndef SWL_TESTS_FAKE_VERBS_H
 #define SWL_TESTS_FAKE_VERBS_H
 
-#include "transport/verbs/verbs.h"
+#include "transport/rdma_core/verbs.h"
 
 #include <deque>
 #include <map>

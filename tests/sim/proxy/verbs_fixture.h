@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "transport/proxy/verbs_wire.h"
+#include "transport/proxy/verbs/verbs.h"
 
 #include <gtest/gtest.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #define SWL_TCP_PEER_H
 
 #include "tests/support/nic_fixture.h"
-#include "transport/tcp/interface.h"
-#include "transport/tcp/tcp.h"
+#include "transport/interface.h"
+#include "transport/proxy/tcp/tcp.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
