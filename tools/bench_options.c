@@ -370,7 +370,7 @@ static const struct row *row_of(const char *name, size_t length)
     return NULL;
 }
 
-static enum bench_parsed complain(const char *text, const char *argument)
+static enum bench_parsed complain_option(const char *text, const char *argument)
 {
     fprintf(stderr, "swimlane-bench: %s%s%s (--help lists the options)\n", text,
             *argument ? " " : "", argument);
@@ -387,18 +387,19 @@ static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char
             return BENCH_HELP;
         }
         if (strncmp(argument, "--", 2) != 0)
-            return complain("unexpected argument", argument);
+            return complain_option("unexpected argument", argument);
         size_t length = strcspn(argument + 2, "=");
         const struct row *row = row_of(argument + 2, length);
 
         if (!row)
-            return complain("unknown option", argument);
+            return complain_option("unknown option", argument);
         const char *value = argument[2 + length] == '=' ? argument + 3 + length : NULL;
 
         if (row->value && !value && ++i < argc)
             value = argv[i];
         if (!row->value != !value)
-            return complain(row->value ? "value missing after" : "no value allowed in", argument);
+            return complain_option(row->value ? "value missing after" : "no value allowed in",
+                                   argument);
         if (!row->parse(o, value, row->offset)) {
             fprintf(stderr, "swimlane-bench: wrong value '%s' of --%s: %s\n", value, row->name,
                     o->wrong.text[0] ? o->wrong.text : row->help);
@@ -408,29 +409,31 @@ static enum bench_parsed parse_arguments(struct bench_options *o, int argc, char
     return BENCH_RUN;
 }
 
-static enum bench_parsed check(struct bench_options *o)
+static enum bench_parsed check_options(struct bench_options *o)
 {
     if (!bench_place_nodes(o))
         return BENCH_WRONG;
     if (o->size.topk < 1 || o->size.topk > 64 || o->size.nexperts < 1)
-        return complain("top-k must be 1 to 64 and experts at least 1:", "--topk, --experts");
+        return complain_option("top-k must be 1 to 64 and experts at least 1:",
+                               "--topk, --experts");
     if (o->hidden < 1 || bench_row_bytes(o) % 16 != 0)
-        return complain("a token must be a multiple of 16 bytes:", "--hidden");
+        return complain_option("a token must be a multiple of 16 bytes:", "--hidden");
     if (o->iterations < 1)
-        return complain("nothing to do:", "--iterations 0");
+        return complain_option("nothing to do:", "--iterations 0");
     if (o->routing.negative + o->routing.duplicate + o->routing.beyond > 1)
-        return complain("shares add up to more than 1:", "--negative-fraction and others");
+        return complain_option("shares add up to more than 1:", "--negative-fraction and others");
     const int capacity = o->size.ntokens > 0 ? o->size.ntokens : 1;
 
     if (o->budget == 0)
         o->budget = (int64_t)capacity * o->size.nranks;
     if (o->budget < capacity)
-        return complain("the budget must cover one rank's tokens:", "--budget");
+        return complain_option("the budget must cover one rank's tokens:", "--budget");
     if (o->budget > INT32_MAX)
-        return complain("a rank would have to receive 2^31 rows or more:", "--tokens, --budget");
+        return complain_option("a rank would have to receive 2^31 rows or more:",
+                               "--tokens, --budget");
     struct swl_why why = {""};
 
-    return bench_routing_check(o, &why) ? BENCH_RUN : complain(why.text, "");
+    return bench_routing_check(o, &why) ? BENCH_RUN : complain_option(why.text, "");
 }
 
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv)
@@ -461,7 +464,7 @@ enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **
     o->no_peer = transports && *transports && strcasecmp(transports, "auto") != 0 &&
                  strcasestr(transports, "peer") == NULL;
     o->routing.seed = o->seed;
-    return check(o);
+    return check_options(o);
 }
 
 void bench_options_free(struct bench_options *o)

@@ -72,7 +72,7 @@ static bool fill_nodes(struct bench_options *o)
     return true;
 }
 
-static bool complain(const char *text)
+static bool complain_place(const char *text)
 {
     fprintf(stderr, "swimlane-bench: %s (--help lists the options)\n", text);
     return false;
@@ -85,12 +85,12 @@ bool bench_place_nodes(struct bench_options *o)
 
     o->launched_rank = -1;
     if (o->nsizes > 0 && (o->ranks_per_node > 0 || (o->nnodes > 0 && o->nnodes != o->nsizes)))
-        return complain("--node-sizes stands instead of --nodes and --ranks-per-node");
+        return complain_place("--node-sizes stands instead of --nodes and --ranks-per-node");
     if (o->place == BENCH_LAUNCHED || (o->place == BENCH_PLACE_AUTO && !SWL_EMULATED)) {
         if (!swl_launch_read(&launch, &why))
-            return complain(why.text);
+            return complain_place(why.text);
         if (o->place == BENCH_LAUNCHED && !launch.by)
-            return complain("no launcher has started this process");
+            return complain_place("no launcher has started this process");
         o->launched_rank = launch.by ? launch.rank : -1;
         o->launched_local = launch.local >= 0 ? launch.local : launch.rank;
         o->launched_nlocal = launch.nlocal;
@@ -99,9 +99,9 @@ bool bench_place_nodes(struct bench_options *o)
         o->place = SWL_EMULATED ? BENCH_FIBERS : launch.by ? BENCH_LAUNCHED : BENCH_THREADS;
     fill_sizes(o, &launch);
     if (o->nnodes < 1 || o->nnodes > BENCH_MAX_NODES || o->ranks_per_node > BENCH_MAX_RANKS)
-        return complain("there must be 1 to 64 nodes and at least one rank");
+        return complain_place("there must be 1 to 64 nodes and at least one rank");
     if (!fill_nodes(o))
-        return complain("there are more than 1024 ranks");
+        return complain_place("there are more than 1024 ranks");
     if (o->place != BENCH_LAUNCHED || o->size.nranks == launch.nranks)
         return true;
     fprintf(stderr,

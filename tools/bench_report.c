@@ -27,7 +27,7 @@ struct figures {
     double ring_rounds;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
 
@@ -51,7 +51,7 @@ static double slowest(const struct bench_options *o, const struct bench_sample *
 /* Sorts them; 0 for none, as for steps that do without this operation. */
 static double median_of(double *times, int n)
 {
-    qsort(times, (size_t)n, sizeof *times, compare);
+    qsort(times, (size_t)n, sizeof *times, compare_times);
     return n ? times[n / 2] : 0;
 }
 

@@ -258,7 +258,7 @@ static bool barrier(struct bench_rank *r)
 }
 
 /* All ranks at the same point: true when everything is well on all of them. */
-static bool agree(struct bench_rank *r, bool ok)
+static bool agree_all(struct bench_rank *r, bool ok)
 {
     const int32_t mine = ok ? 0 : 1;
     int32_t failed = 1;
@@ -308,8 +308,8 @@ static void gate_open(struct bench_rank *r)
 }
 
 /* One library call; timed between barriers unless pipelined. */
-static bool call(struct bench_rank *r, struct bench_slot *slot, enum bench_operation operation,
-                 struct bench_sample *sample)
+static bool call_library(struct bench_rank *r, struct bench_slot *slot,
+                         enum bench_operation operation, struct bench_sample *sample)
 {
     static const call_fn calls[] = {call_update, call_dispatch, call_combine};
     const bool timed = !r->o->pipelined;
@@ -343,16 +343,16 @@ static bool step_enqueue(struct bench_rank *r, struct bench_slot *slot, struct b
 
     if (!send_inputs(r, slot))
         return false;
-    if (routed && !call(r, slot, BENCH_UPDATE, sample))
+    if (routed && !call_library(r, slot, BENCH_UPDATE, sample))
         return false;
     if (routed && !poison_inputs(r, slot, BENCH_IDS, BENCH_IDS))
         return false;
-    if (!call(r, slot, BENCH_DISPATCH, sample) ||
+    if (!call_library(r, slot, BENCH_DISPATCH, sample) ||
         !take_outputs(r, slot, routed ? BENCH_EXPERT_COUNTERS : BENCH_ROWS, BENCH_ROW_IDS) ||
         !poison_inputs(r, slot, BENCH_WEIGHTS, BENCH_TOKENS))
         return false;
     if (!move(r, slot, BENCH_RESULTS, used_bytes(r, slot, BENCH_RESULTS), true) ||
-        !call(r, slot, BENCH_COMBINE, sample) ||
+        !call_library(r, slot, BENCH_COMBINE, sample) ||
         !take_outputs(r, slot, BENCH_COMBINED, BENCH_COMBINED))
         return false;
     return poison_inputs(r, slot, BENCH_RESULTS, BENCH_RESULTS);
@@ -412,7 +412,7 @@ static bool run_steps(struct bench_rank *r, struct bench_sample *samples)
     for (int step = 0; ok && step < nsteps; step++) {
         ok = run_step(r, step, step < o->warmup ? &unused : &samples[step - o->warmup]);
         if (!o->pipelined)
-            ok = agree(r, ok && step_check(r, &r->slots[step % r->nslots], &bits));
+            ok = agree_all(r, ok && step_check(r, &r->slots[step % r->nslots], &bits));
     }
     if (!o->pipelined)
         return ok;
@@ -421,13 +421,13 @@ static bool run_steps(struct bench_rank *r, struct bench_sample *samples)
         bits |= swl_oracle_bad_id(r->slots[step].oracle, r->rank) ? 4 : 0;
     for (int step = 0; ok && step < nsteps; step++)
         ok = step_check(r, &r->slots[step], &bits);
-    return agree(r, ok);
+    return agree_all(r, ok);
 }
 
 /* ---- results of all ranks ---- */
 
 /* Gather `bytes` of every rank to all[nranks]. */
-static bool gather(struct bench_rank *r, const void *mine, void *all, size_t bytes)
+static bool gather_results(struct bench_rank *r, const void *mine, void *all, size_t bytes)
 {
     const size_t total = bytes * (size_t)r->o->size.nranks;
     void *in = NULL, *out = NULL;
@@ -516,8 +516,8 @@ static bool close_run(struct bench_rank *r, const struct bench_sample *mine, dou
     struct bench_closing *closings = calloc(nranks, sizeof *closings);
     struct bench_sample *samples = calloc(nranks * nsamples, sizeof *samples);
     struct bench_summary summary = {.wall_s = wall_s};
-    bool ok = closings && samples && gather(r, &closing, closings, sizeof closing) &&
-              gather(r, mine, samples, nsamples * sizeof *samples);
+    bool ok = closings && samples && gather_results(r, &closing, closings, sizeof closing) &&
+              gather_results(r, mine, samples, nsamples * sizeof *samples);
 
     if (ok)
         sum_up(r, closings, &summary);
@@ -540,7 +540,7 @@ bool bench_run(const struct bench_options *o, int rank, ncclComm_t comm)
               group_create(&r) && bench_slots_create(&r);
 
     /* together to the steps, and together to the end: destroying a group is an exchange, too */
-    ok = agree(&r, ok) && run_steps(&r, samples);
+    ok = agree_all(&r, ok) && run_steps(&r, samples);
     if (ok) {
         bench_verify_guards(&r);
         ok = close_run(&r, samples, (host_now_us() - start) / 1e6);

@@ -59,7 +59,7 @@ static bool take_gpu(const char *text, const char **gpu_p)
 }
 
 /* 0: run; else what main returns, plus one. */
-static int parse(struct info_options *o, int argc, char **argv)
+static int parse_arguments(struct info_options *o, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     static struct swl_options options;
     struct info_options o = {.nodes = 2, .ranks_per_node = 1, .root = "/"};
     struct info_out out = {.writer = {.file = stdout}};
-    const int answer = parse(&o, argc, argv);
+    const int answer = parse_arguments(&o, argc, argv);
 
     if (answer)
         return answer - 1;

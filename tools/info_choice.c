@@ -18,7 +18,8 @@ static const struct {
     {SWL_TRANSPORT_TCP, "a network interface that is up"},
 };
 
-static void ask(const struct info_options *o, uint32_t bits, struct swl_driver_report *report_p)
+static void ask_driver(const struct info_options *o, uint32_t bits,
+                       struct swl_driver_report *report_p)
 {
     const struct swl_options *options = o->options;
     struct swl_nic_ib ib;
@@ -65,7 +66,7 @@ void info_transports(struct info_out *out, const struct info_options *o)
 {
     struct swl_driver_report report;
 
-    ask(o, o->options->transports, &report);
+    ask_driver(o, o->options->transports, &report);
     info_open(out, "transports", '{');
     for (size_t i = 0; i < SWL_COUNT_OF(transports); i++) {
         const uint32_t bit = transports[i].bit;
@@ -77,7 +78,7 @@ void info_transports(struct info_out *out, const struct info_options *o)
         info_open(out, name, '{');
         info_flag(out, "allowed", (report.allowed & bit) != 0);
         if (!auto_peer) {
-            ask(o, bit, &alone);
+            ask_driver(o, bit, &alone);
             info_flag(out, "works_here", (alone.usable & bit) != 0);
             if (alone.why[0])
                 info_text(out, "why_not", "%s", alone.why);

@@ -203,7 +203,7 @@ static bool port_serves(const struct info_options *o, struct verdict *v, const c
 }
 
 /* The same rules as swl_port_open, but from what /sys and /dev say. */
-static void judge(const struct info_options *o, const char *nic, struct verdict *v)
+static void judge_nic(const struct info_options *o, const char *nic, struct verdict *v)
 {
     char path[SWL_SYSFS_PATH], text[32];
 
@@ -324,7 +324,7 @@ static void say_nic(struct info_out *out, const struct info_options *o, const ch
     struct verdict v;
     uint32_t n;
 
-    judge(o, nic, &v);
+    judge_nic(o, nic, &v);
     info_open(out, NULL, '{');
     info_text(out, "nic", "%s", nic);
     info_flag(out, "usable", v.usable);
@@ -363,7 +363,7 @@ static void say_choice(struct info_out *out, const struct info_options *o,
     struct verdict v;
 
     for (uint32_t i = 0; i < n; i++) {
-        judge(o, names[i], &v);
+        judge_nic(o, names[i], &v);
         if (!v.wanted)
             continue;
         scores[count] = swl_pci_distance_score(swl_pci_distance(o->root, gpu, names[i]));
@@ -374,7 +374,7 @@ static void say_choice(struct info_out *out, const struct info_options *o,
     for (uint32_t i = 0; i < count && found < wanted_nics; i++) {
         const char *nic = names[nic_of[order[i]]];
 
-        judge(o, nic, &v);
+        judge_nic(o, nic, &v);
         if (!v.usable)
             continue;
         found++;

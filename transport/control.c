@@ -196,7 +196,7 @@ bool swl_control_possible(const struct swl_control_address *all, uint32_t nranks
 
 /* ---- connecting ---- */
 
-static bool watch(struct swl_control *control, uint32_t i)
+static bool watch_peer(struct swl_control *control, uint32_t i)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
 
@@ -209,7 +209,7 @@ static void adopt(struct swl_control *control, uint32_t i, int fd)
 
     p->fd = fd;
     p->state = CONTROL_CONNECTED;
-    if (!watch(control, i)) {
+    if (!watch_peer(control, i)) {
         control_shut(&p->fd);
         p->state = CONTROL_NONE;
     }
@@ -305,8 +305,8 @@ static bool like_hello(const uint8_t *in, size_t bytes)
 
 /* A whole hello is there: the connection becomes a peer's, or ends. A peer that calls a second time has
  * hung up the first. */
-static void introduce(struct swl_control *control, struct control_meeting *meeting,
-                      struct swl_door_guest *g)
+static void introduce_peer(struct swl_control *control, struct control_meeting *meeting,
+                           struct swl_door_guest *g)
 {
     struct swl_control_message m;
     struct control_place place;
@@ -335,7 +335,7 @@ static void hear_guests(struct swl_control *control, struct control_meeting *m)
     struct swl_door_guest *g;
 
     while ((g = swl_door_next(&m->door)) != NULL)
-        introduce(control, m, g);
+        introduce_peer(control, m, g);
 }
 
 static void accept_all(struct swl_control *control, struct control_meeting *m)

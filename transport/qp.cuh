@@ -63,11 +63,10 @@ SWL_DEV uint64_t qp_completed(const struct swl_qp *qp, uint64_t done, uint32_t *
 }
 
 /* For the host: which queue pair, and why (swl_completion_text). */
-SWL_DEV void qp_fault(const struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                      uint64_t done, uint32_t syndrome)
+SWL_DEV void qp_fault(const struct swl_qp *qp, struct waiter w, uint64_t done, uint32_t syndrome)
 {
-    at.kind = SWL_FAULT_COMPLETION;
-    watch_fault(w, at, done, static_cast<uint64_t>(qp->qpn) << 8 | syndrome, SWL_ASYNC_TIMEOUT);
+    w.kind = SWL_FAULT_COMPLETION;
+    wait_fault(w, done, static_cast<uint64_t>(qp->qpn) << 8 | syndrome, SWL_ASYNC_TIMEOUT);
 }
 
 SWL_DEV void qp_tell(const struct swl_qp *qp, uint64_t end)
@@ -92,7 +91,7 @@ SWL_DEV void qp_ring(struct swl_qp *qp)
 }
 
 /* Look at completions without waiting; false = the queue is in error (reported). */
-SWL_DEV bool qp_poll(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool qp_poll(struct swl_qp *qp, struct waiter w)
 {
     uint32_t syndrome;
 
@@ -100,27 +99,27 @@ SWL_DEV bool qp_poll(struct swl_qp *qp, const struct swl_watch *w, struct wait_a
         return true;
     qp->done = qp_completed(qp, qp->done, &syndrome);
     if (syndrome)
-        qp_fault(qp, w, at, qp->done, syndrome);
+        qp_fault(qp, w, qp->done, syndrome);
     return syndrome == 0;
 }
 
 /* Wait until entry reserved may be written. */
-SWL_DEV bool qp_await_entry(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool qp_await_entry(struct swl_qp *qp, struct waiter w)
 {
     uint64_t depth = 1ull << qp->depth_log2;
 
     if (qp->reserved - qp->done < depth)
         return true;
     qp_ring(qp);
-    at.kind = SWL_FAULT_QUEUE;
+    w.kind = SWL_FAULT_QUEUE;
     for (;;) {
-        if (!qp_poll(qp, w, at))
+        if (!qp_poll(qp, w))
             return false;
         if (qp->reserved - qp->done < depth)
             return true;
-        if (!wait_again(w, at, qp->reserved - depth + 1, qp->done,
-                        SWL_PAUSE("queue pair has no free entry", static_cast<int>(at.peer),
-                                  static_cast<int>(at.channel))))
+        if (!wait_again(w, qp->reserved - depth + 1, qp->done,
+                        SWL_PAUSE("queue pair has no free entry", static_cast<int>(w.peer),
+                                  static_cast<int>(w.channel))))
             return false;
     }
 }
@@ -139,12 +138,12 @@ SWL_DEV struct swl_wqe_local qp_local(const void *memory, uint32_t lkey, uint32_
 }
 
 /* RDMA WRITE of registered memory. */
-SWL_DEV bool qp_write(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                      struct swl_wqe_local local, struct swl_wqe_far far)
+SWL_DEV bool qp_write(struct swl_qp *qp, struct waiter w, struct swl_wqe_local local,
+                      struct swl_wqe_far far)
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w, at))
+    if (!qp_await_entry(qp, w))
         return false;
     swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn, local, far);
     qp_append(qp, &e);
@@ -152,12 +151,12 @@ SWL_DEV bool qp_write(struct swl_qp *qp, const struct swl_watch *w, struct wait_
 }
 
 /* RDMA WRITE of 4 … 28 bytes, a multiple of 4, read now. */
-SWL_DEV bool qp_write_inline(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                             const void *data, uint32_t bytes, struct swl_wqe_far far)
+SWL_DEV bool qp_write_inline(struct swl_qp *qp, struct waiter w, const void *data, uint32_t bytes,
+                             struct swl_wqe_far far)
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w, at))
+    if (!qp_await_entry(qp, w))
         return false;
     swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes, far);
     qp_append(qp, &e);
@@ -165,12 +164,12 @@ SWL_DEV bool qp_write_inline(struct swl_qp *qp, const struct swl_watch *w, struc
 }
 
 /* Add to an 8-byte word of a strictly ordered region, after everything posted before. */
-SWL_DEV bool qp_add(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                    uint64_t remote, uint32_t rkey, uint64_t value)
+SWL_DEV bool qp_add(struct swl_qp *qp, struct waiter w, uint64_t remote, uint32_t rkey,
+                    uint64_t value)
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w, at))
+    if (!qp_await_entry(qp, w))
         return false;
     swl_wqe_fetch_add(&e, qp->reserved, qp->qpn, value, {qp->sink, qp->sink_lkey, 8},
                       {remote, rkey});
@@ -179,18 +178,18 @@ SWL_DEV bool qp_add(struct swl_qp *qp, const struct swl_watch *w, struct wait_at
 }
 
 /* Ring and wait until everything posted is complete: the NIC no longer reads local memory. */
-SWL_DEV bool qp_flush(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool qp_flush(struct swl_qp *qp, struct waiter w)
 {
     qp_ring(qp);
-    at.kind = SWL_FAULT_QUEUE;
+    w.kind = SWL_FAULT_QUEUE;
     for (;;) {
-        if (!qp_poll(qp, w, at))
+        if (!qp_poll(qp, w))
             return false;
         if (qp->done == qp->rung)
             return true;
-        if (!wait_again(w, at, qp->rung, qp->done,
-                        SWL_PAUSE("queue pair is not drained", static_cast<int>(at.peer),
-                                  static_cast<int>(at.channel))))
+        if (!wait_again(w, qp->rung, qp->done,
+                        SWL_PAUSE("queue pair is not drained", static_cast<int>(w.peer),
+                                  static_cast<int>(w.channel))))
             return false;
     }
 }
@@ -204,15 +203,14 @@ SWL_DEV bool qp_flush(struct swl_qp *qp, const struct swl_watch *w, struct wait_
  * takes and publishes them together. */
 
 /* Move done forward; false = the queue is in error (reported). */
-SWL_DEV bool qp_shared_poll(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                            uint64_t *done_p)
+SWL_DEV bool qp_shared_poll(struct swl_qp *qp, struct waiter w, uint64_t *done_p)
 {
     uint32_t syndrome;
     uint64_t seen = read_in_gpu(&qp->done);
     uint64_t done = qp_completed(qp, seen, &syndrome);
 
     if (syndrome) {
-        qp_fault(qp, w, at, seen, syndrome);
+        qp_fault(qp, w, seen, syndrome);
         return false;
     }
     /* If done moved meanwhile, our extension of the 16-bit index may be old: drop it. */
@@ -243,14 +241,13 @@ SWL_DEV void qp_shared_ring(struct swl_qp *qp)
 }
 
 /* Take `n` free entries that follow each other, at most half of the queue; *index_p: the first. */
-SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                               uint32_t n, uint64_t *index_p)
+SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, struct waiter w, uint32_t n, uint64_t *index_p)
 {
     uint64_t room = (1ull << qp->depth_log2) - n + 1; /* entries in use may be fewer than these */
     uint64_t index = read_in_gpu(&qp->reserved);
     uint64_t done = read_in_gpu(&qp->done);
 
-    at.kind = SWL_FAULT_QUEUE;
+    w.kind = SWL_FAULT_QUEUE;
     for (;;) {
         uint64_t old;
 
@@ -265,76 +262,75 @@ SWL_DEV bool qp_shared_reserve(struct swl_qp *qp, const struct swl_watch *w, str
             continue;
         }
         qp_shared_ring(qp);
-        if (!qp_shared_poll(qp, w, at, &done))
+        if (!qp_shared_poll(qp, w, &done))
             return false;
         index = read_in_gpu(&qp->reserved);
         if (static_cast<int64_t>(index - done) >= static_cast<int64_t>(room) &&
-            !wait_again(w, at, index - room + 1, done,
-                        SWL_PAUSE("shared queue pair has no free entry", static_cast<int>(at.peer),
-                                  static_cast<int>(at.channel))))
+            !wait_again(w, index - room + 1, done,
+                        SWL_PAUSE("shared queue pair has no free entry", static_cast<int>(w.peer),
+                                  static_cast<int>(w.channel))))
             return false;
     }
 }
 
 /* `n` entries from `index` on are written: wait for the ones before them, then publish them. */
-SWL_DEV bool qp_shared_commit(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                              uint64_t index, uint32_t n)
+SWL_DEV bool qp_shared_commit(struct swl_qp *qp, struct waiter w, uint64_t index, uint32_t n)
 {
-    at.kind = SWL_FAULT_QUEUE;
+    w.kind = SWL_FAULT_QUEUE;
     for (;;) {
         /* releases our entries and payload; pairs with read_in_gpu(ready) of whoever rings */
         uint64_t ready = cas_in_gpu(&qp->ready, index, index + n);
 
         if (ready == index)
             return true;
-        if (!wait_again(w, at, index, ready,
+        if (!wait_again(w, index, ready,
                         SWL_PAUSE("an earlier entry of a shared queue pair is not written",
-                                  static_cast<int>(at.peer), static_cast<int>(at.channel))))
+                                  static_cast<int>(w.peer), static_cast<int>(w.channel))))
             return false;
     }
 }
 
-SWL_DEV bool qp_shared_write(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                             struct swl_wqe_local local, struct swl_wqe_far far)
+SWL_DEV bool qp_shared_write(struct swl_qp *qp, struct waiter w, struct swl_wqe_local local,
+                             struct swl_wqe_far far)
 {
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, w, at, 1, &index))
+    if (!qp_shared_reserve(qp, w, 1, &index))
         return false;
     swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn, local, far);
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, w, at, index, 1);
+    return qp_shared_commit(qp, w, index, 1);
 }
 
-SWL_DEV bool qp_shared_add(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at,
-                           uint64_t remote, uint32_t rkey, uint64_t value)
+SWL_DEV bool qp_shared_add(struct swl_qp *qp, struct waiter w, uint64_t remote, uint32_t rkey,
+                           uint64_t value)
 {
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, w, at, 1, &index))
+    if (!qp_shared_reserve(qp, w, 1, &index))
         return false;
     swl_wqe_fetch_add(&e, index, qp->qpn, value, {qp->sink, qp->sink_lkey, 8}, {remote, rkey});
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, w, at, index, 1);
+    return qp_shared_commit(qp, w, index, 1);
 }
 
 /* Wait until everything that was ready at this moment is complete. */
-SWL_DEV bool qp_shared_flush(struct swl_qp *qp, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool qp_shared_flush(struct swl_qp *qp, struct waiter w)
 {
     uint64_t end = read_in_gpu(&qp->ready);
     uint64_t done = read_in_gpu(&qp->done);
 
     qp_shared_ring(qp);
-    at.kind = SWL_FAULT_QUEUE;
+    w.kind = SWL_FAULT_QUEUE;
     while (static_cast<int64_t>(end - done) > 0) {
-        if (!qp_shared_poll(qp, w, at, &done))
+        if (!qp_shared_poll(qp, w, &done))
             return false;
         if (static_cast<int64_t>(end - done) > 0 &&
-            !wait_again(w, at, end, done,
-                        SWL_PAUSE("shared queue pair is not drained", static_cast<int>(at.peer),
-                                  static_cast<int>(at.channel))))
+            !wait_again(w, end, done,
+                        SWL_PAUSE("shared queue pair is not drained", static_cast<int>(w.peer),
+                                  static_cast<int>(w.channel))))
             return false;
     }
     return true;

@@ -78,7 +78,7 @@ uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool multi_pro
     return blocks;
 }
 
-static ncclResult_t check(const struct swl_rdma_config *c)
+static ncclResult_t check_config(const struct swl_rdma_config *c)
 {
     if (c->nconnections == 0)
         return ncclSuccess;
@@ -216,7 +216,7 @@ static ncclResult_t prepare_nic(struct swl_rdma *r, const struct swl_rdma_config
 /* Everything that needs no peer. */
 static ncclResult_t prepare(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
-    SWL_TRY(check(c));
+    SWL_TRY(check_config(c));
     if (c->nconnections == 0)
         return ncclSuccess;
     SWL_TRY(assign(r, c));
@@ -295,8 +295,8 @@ static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
 }
 
 /* All ranks are as far; `mine`: how this one is. Without memory for the answers it still takes part. */
-static ncclResult_t agree(struct swl_rdma *r, const struct swl_rdma_config *c, ncclResult_t mine,
-                          const char *doing)
+static ncclResult_t agree_step(struct swl_rdma *r, const struct swl_rdma_config *c,
+                               ncclResult_t mine, const char *doing)
 {
     uint32_t *all = calloc(r->nranks, sizeof(*all));
     const uint32_t code = all || mine != ncclSuccess ? (uint32_t)mine : ncclSystemError;
@@ -326,7 +326,7 @@ static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config
     else
         rc = swl_no_memory("%zu bytes of addresses", (r->nranks + 1) * each);
     /* before the offers: whoever finds none at its peer would say that it failed itself */
-    rc = agree(r, c, rc, "naming its queue pairs");
+    rc = agree_step(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
     for (uint32_t i = 0; rc == ncclSuccess && all && i < r->nconnections; i++)
@@ -420,7 +420,7 @@ static ncclResult_t establish(struct swl_rdma *r, const struct swl_rdma_config *
         if (rc == ncclSuccess && r->nconnections > 0)
             rc = build_tables(r, c);
         /* nobody posts before everybody is connected */
-        rc = agree(r, c, rc, "connecting its queue pairs");
+        rc = agree_step(r, c, rc, "connecting its queue pairs");
     }
     free(needs);
     return rc;
@@ -455,7 +455,7 @@ ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_con
     return ncclSuccess;
 }
 
-static ncclResult_t drop(struct rdma_nic *n, bool has, const struct swl_nic_region *region)
+static ncclResult_t drop_region(struct rdma_nic *n, bool has, const struct swl_nic_region *region)
 {
     return has ? n->nic->ops->dereg_mr(n->nic, region) : ncclSuccess;
 }
@@ -463,11 +463,11 @@ static ncclResult_t drop(struct rdma_nic *n, bool has, const struct swl_nic_regi
 /* The NIC and what is registered on it; the first failure. */
 static ncclResult_t close_nic(struct rdma_nic *n)
 {
-    ncclResult_t rc = drop(n, n->has_error_word, &n->error_word), next;
+    ncclResult_t rc = drop_region(n, n->has_error_word, &n->error_word), next;
 
-    next = drop(n, n->has_payload, &n->payload);
+    next = drop_region(n, n->has_payload, &n->payload);
     rc = rc != ncclSuccess ? rc : next;
-    next = drop(n, n->has_signal, &n->signal);
+    next = drop_region(n, n->has_signal, &n->signal);
     rc = rc != ncclSuccess ? rc : next;
     next = n->nic ? n->nic->ops->destroy(n->nic) : ncclSuccess;
     return rc != ncclSuccess ? rc : next;

@@ -115,6 +115,10 @@ enum swl_combine_role {
     SWL_C_SERVE
 };
 
+static_assert((int)SWL_WARP_SENDER + SWL_D_RECEIVE == SWL_WARP_RECEIVER &&
+                  (int)SWL_WARP_REQUESTER + SWL_C_SERVE == SWL_WARP_SERVER,
+              "fault records name the role of a warp by its place");
+
 #define SWL_ROWS_UNKNOWN UINT32_MAX /* count of a mailbox while a replayed update runs */
 
 struct swl_route_args {

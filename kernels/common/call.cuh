@@ -88,8 +88,8 @@ SWL_DEV void call_settled(struct block_common *c, const struct swl_device_group 
 /* Blocks other than 0 wait until block 0 has brought the rings back in step. */
 SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *w)
 {
-    const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, (uint32_t)block_id(),
-                               g->shape.rank};
+    const struct waiter waiter = wait_for(waiter_of(w, SWL_WARP_PROLOGUE, (uint32_t)block_id()),
+                                          SWL_FAULT_RESYNC, g->shape.rank);
     const uint64_t want = g->state->clears;
     /* Block 0 decides on the generation, and always answers. Poison of older generations may still be
      * on its way here and overwrite the word; it must not end this wait. */
@@ -99,7 +99,7 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
 
         if ((seen & ~SWL_RESYNC_FAILED) == want)
             return !(seen & SWL_RESYNC_FAILED);
-        if (!wait_again(w, at, want, seen, SWL_PAUSE("recovery by block 0", 0, 0)))
+        if (!wait_again(waiter, want, seen, SWL_PAUSE("recovery by block 0", 0, 0)))
             return false;
     }
 }
@@ -166,18 +166,17 @@ SWL_DEV uint64_t poison_to_tell(const struct swl_watch *w)
 
 /* Poison and error word of one link's peer. A queue that is full or in error is skipped: that peer times
  * out itself. */
-SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t word,
-                       const struct swl_watch *w)
+SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t word, struct waiter w)
 {
     const struct swl_rdma_remote *r = g->net.remotes + x;
     struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
 
-    if (!qp_poll(qp, w, at))
+    w.peer = link_rank(g, x);
+    if (!qp_poll(qp, w))
         return;
-    if (qp_write_inline(qp, w, at, &word, 8, {r->base + g->at.poison, r->signal_rkey}) &&
+    if (qp_write_inline(qp, w, &word, 8, {r->base + g->at.poison, r->signal_rkey}) &&
         r->error_word != 0)
-        (void)qp_write_inline(qp, w, at, &word, 8, {r->error_word, r->error_word_rkey});
+        (void)qp_write_inline(qp, w, &word, 8, {r->error_word, r->error_word_rkey});
     qp_ring(qp);
 }
 
@@ -187,17 +186,18 @@ SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t wo
 SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_watch *w)
 {
     const uint64_t word = poison_to_tell(w), since = clock_ns();
+    struct waiter waiter = waiter_of(w, SWL_WARP_EPILOGUE, 0);
 
     if (lane_id() == 0)
         publish_to_host(g->error_word, word); /* pairs with error_page.c */
     for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32)
-        tell_link(g, x, word, w);
+        tell_link(g, x, word, waiter);
     for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32) {
         struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
-        const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_EPILOGUE, 0, link_rank(g, x)};
 
-        while (qp_poll(qp, w, at) && qp->done != qp->rung &&
-               wait_to_tell(w, since, SWL_PAUSE("poison on its way to rank", at.peer, 0)))
+        waiter.peer = link_rank(g, x);
+        while (qp_poll(qp, waiter) && qp->done != qp->rung &&
+               wait_to_tell(w, since, SWL_PAUSE("poison on its way to rank", waiter.peer, 0)))
             continue;
     }
     warp_sync(); /* lane 0 publishes the errors of all lanes */
@@ -223,10 +223,10 @@ SWL_DEV void publish_errors(const struct swl_device_group *g, const struct swl_w
     struct swl_state *s = g->state;
 
     if (given_up) {
-        const struct wait_at at = {SWL_FAULT_POISON, SWL_WARP_EPILOGUE, 0,
-                                   swl_poison_missing(read_from_peer(w->poison))};
+        const struct waiter waiter = wait_for(waiter_of(w, SWL_WARP_EPILOGUE, 0), SWL_FAULT_POISON,
+                                              swl_poison_missing(read_from_peer(w->poison)));
 
-        watch_fault(w, at, 0, 0, SWL_ASYNC_TIMEOUT); /* fills the record only if nobody has */
+        wait_fault(waiter, 0, 0, SWL_ASYNC_TIMEOUT); /* fills the record only if nobody has */
         bits = s->async_bits;
     }
     if (bits) {

@@ -104,25 +104,24 @@ SWL_DEV int claim_take(const Source &from, uint32_t nrings, uint32_t turn, uint3
  * in shared memory, ROOM_WORDS arrays of one for each ring. */
 struct ring_room {
     const struct swl_device_group *g;
-    const struct swl_watch *w;
     const uint32_t *list; /* tokens of all rings, in handle memory */
     uint64_t *claim;      /* first position that no warp has taken */
     uint64_t *limit;      /* first one that was not free when a lane last looked */
     uint64_t *end;        /* of this call */
     uint64_t *place;      /* what a position lacks to its place in `list` (modulo 2^64) */
     uint64_t credit;      /* offset of the words in the window that the gateways add to */
-    struct wait_at at;    /* names the channel */
+    struct waiter waiter; /* names the channel */
 };
 #define ROOM_WORDS 4u
 static_assert(1 + ROOM_WORDS <= SWL_RING_WORDS, "picture of block.h");
 
 SWL_DEV struct ring_room ring_room_of(const struct swl_device_group *g, const struct handle_view *h,
-                                      const struct swl_watch *w, uint64_t *words, uint32_t nrings)
+                                      struct waiter w, uint64_t *words, uint32_t nrings)
 {
     struct ring_room room = {};
 
     room.g = g;
-    room.w = w;
+    room.waiter = w;
     room.list = h->list;
     room.claim = words;
     room.limit = words + nrings;
@@ -143,7 +142,7 @@ SWL_DEV void ring_room_begin(const struct ring_room &room, const struct handle_v
 
 SWL_DEV uint32_t room_ring(const struct ring_room &from, uint32_t r)
 {
-    return from.at.channel + r * from.g->shape.nchannels;
+    return from.waiter.channel + r * from.g->shape.nchannels;
 }
 
 SWL_DEV uint64_t *claim_word(const struct ring_room &from, uint32_t r)
@@ -180,11 +179,11 @@ SWL_DEV bool claim_idle(const struct ring_room &)
 
 SWL_DEV bool claim_await(const struct ring_room &from, uint32_t r)
 {
-    struct wait_at at = from.at;
+    const uint32_t rank = from.g->out[room_ring(from, r) / from.g->shape.nrings].rank;
 
-    at.peer = from.g->out[room_ring(from, r) / from.g->shape.nrings].rank;
-    return wait_again(from.w, at, claim_end(from, r), claim_limit(from, r),
-                      SWL_PAUSE("free slots at rank", at.peer, at.channel));
+    return wait_again(wait_for(from.waiter, SWL_FAULT_SEND_CREDIT, rank), claim_end(from, r),
+                      claim_limit(from, r),
+                      SWL_PAUSE("free slots at rank", rank, from.waiter.channel));
 }
 
 /* All lanes: the next token to put into a ring: ring *x_p of the rank, *position_p in it. False: nothing
@@ -194,7 +193,7 @@ SWL_DEV bool room_take(const struct ring_room &from, uint32_t *turn_p, uint32_t 
                        uint64_t *position_p, uint32_t *token_p)
 {
     const uint32_t nrings =
-        channel_rings(out_rings(from.g), from.at.channel, from.g->shape.nchannels);
+        channel_rings(out_rings(from.g), from.waiter.channel, from.g->shape.nchannels);
     uint32_t r;
 
     if (nrings == 0 ||

@@ -70,17 +70,17 @@ SWL_DEV void copier_step(struct copier *c)
 /* The next piece. A load of memory that this rank has mapped always completes, and it must before the
  * block may end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends
  * the wait. */
-SWL_DEV bool await_piece(const struct copier *c, const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool await_piece(const struct copier *c, struct waiter w)
 {
-    const uint64_t deadline = w->deadline_ns + 1000000000ull;
+    const uint64_t deadline = w.watch->deadline_ns + 1000000000ull;
 
     while (!stage_test(&c->loaded[c->store_at], c->parity)) {
         if (clock_ns() >= deadline) {
-            at.kind = SWL_FAULT_STAGE;
-            watch_fault(w, at, c->stored, 0, SWL_ASYNC_TIMEOUT);
+            w.kind = SWL_FAULT_STAGE;
+            wait_fault(w, c->stored, 0, SWL_ASYNC_TIMEOUT);
             return false;
         }
-        pause_lane(SWL_PAUSE("bulk load in flight", (int)c->stored, (int)at.role), deadline);
+        pause_lane(SWL_PAUSE("bulk load in flight", (int)c->stored, (int)w.role), deadline);
     }
     return true;
 }
@@ -112,12 +112,12 @@ SWL_DEV void row_copy_begin(struct copier *c, struct copy_row *row, const char *
 /* All lanes: `row`, begun before, goes to `dst` of each lane that has one; meanwhile loads of `next`
  * start (src NULL: there is none). Bytes are those of every row. False: a load did not complete. */
 SWL_DEV bool row_copy_end(struct copier *c, struct copy_row *row, struct copy_row *next,
-                          uint32_t bytes, char *dst, const struct swl_watch *w, struct wait_at at)
+                          uint32_t bytes, char *dst, struct waiter w)
 {
     for (uint32_t from = 0; from < bytes; from += c->piece_bytes) {
         /* every lane sees it complete: one stores it, one loads into its stage later */
         if (!warp_all(stage_test(&c->loaded[c->store_at], c->parity)) &&
-            !warp_all(await_piece(c, w, at)))
+            !warp_all(await_piece(c, w)))
             return false;
         if (dst)
             bulk_store(dst + from, c->stage + c->store_at * c->piece_bytes,
@@ -140,13 +140,13 @@ SWL_DEV bool row_copy_end(struct copier *c, struct copy_row *row, struct copy_ro
 }
 
 /* All lanes: no load is in flight afterwards, and rows begun are forgotten. */
-SWL_DEV void copier_drain(struct copier *c, const struct swl_watch *w, struct wait_at at)
+SWL_DEV void copier_drain(struct copier *c, struct waiter w)
 {
     const uint32_t issued = warp_shfl(c->issued, 0);
 
     while (c->stored != issued) {
         if (lane_id() == 0)
-            await_piece(c, w, at);
+            await_piece(c, w);
         bulk_commit(); /* an empty group: marks count pieces as groups (row_write_mark) */
         copier_step(c);
     }
@@ -157,11 +157,10 @@ SWL_DEV void copier_drain(struct copier *c, const struct swl_watch *w, struct wa
 }
 
 /* All lanes. `dst` of a lane is its destination or NULL; src, bytes equal in all lanes. */
-SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *dst,
-                      const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool row_copy(struct copier *c, const char *src, uint32_t bytes, char *dst, struct waiter w)
 {
     struct copy_row row, none = {0, 0};
 
     row_copy_begin(c, &row, src, bytes);
-    return row_copy_end(c, &row, &none, bytes, dst, w, at);
+    return row_copy_end(c, &row, &none, bytes, dst, w);
 }

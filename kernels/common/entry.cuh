@@ -39,94 +39,91 @@ SWL_DEV const struct swl_entry *entry_of(const struct swl_device_group *g, uint3
     return (const struct swl_entry *)(g->window + g->at.entry_record) + 2 * local + (call & 1);
 }
 
-SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local,
-                         const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local, struct waiter w)
 {
-    const uint64_t *word = own_word(g, g->at.entry, 2 * local + (w->call & 1));
-    const uint64_t want = gen_word(w->gen, w->call);
+    const uint64_t *word = own_word(g, g->at.entry, 2 * local + (w.watch->call & 1));
+    const uint64_t want = gen_word(w.watch->gen, w.watch->call);
 
-    at.kind = SWL_FAULT_ENTRY;
-    at.peer = g->local_rank[local];
+    w.kind = SWL_FAULT_ENTRY;
+    w.peer = g->local_rank[local];
     for (;;) {
         const uint64_t seen = read_from_peer(word);
 
         if (seen == want) {
-            const struct swl_entry *e = entry_of(g, local, w->call);
+            const struct swl_entry *e = entry_of(g, local, w.watch->call);
 
-            if (e->op == w->op)
+            if (e->op == w.watch->op)
                 return true;
-            at.kind = SWL_FAULT_WRONG_CALL;
-            watch_fault(w, at, w->op, e->op, SWL_ASYNC_TIMEOUT);
+            w.kind = SWL_FAULT_WRONG_CALL;
+            wait_fault(w, w.watch->op, e->op, SWL_ASYNC_TIMEOUT);
             return false;
         }
-        if (!wait_again(w, at, want, seen, SWL_PAUSE("entry of rank", at.peer, w->call)))
+        if (!wait_again(w, want, seen, SWL_PAUSE("entry of rank", w.peer, w.watch->call)))
             return false;
     }
 }
 
 /* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does not
  * say where it is, and a list does not say how much of a slot it takes. */
-SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local,
-                         const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local, struct waiter w)
 {
-    const struct swl_entry *own = entry_of(g, g->shape.local, w->call);
-    const struct swl_entry *e = entry_of(g, local, w->call);
+    const struct swl_entry *own = entry_of(g, g->shape.local, w.watch->call);
+    const struct swl_entry *e = entry_of(g, local, w.watch->call);
     uint32_t want = own->row_bytes, seen = e->row_bytes;
 
-    at.kind = SWL_FAULT_WRONG_ROWS;
-    at.peer = g->local_rank[local];
+    w.kind = SWL_FAULT_WRONG_ROWS;
+    w.peer = g->local_rank[local];
     if (want == seen) {
-        at.kind = SWL_FAULT_WRONG_TYPE;
+        w.kind = SWL_FAULT_WRONG_TYPE;
         want = own->dtype;
         seen = e->dtype;
     }
     if (want == seen) {
-        at.kind = SWL_FAULT_WRONG_TOPK;
+        w.kind = SWL_FAULT_WRONG_TOPK;
         want = own->topk;
         seen = e->topk;
     }
     if (want == seen)
         return true;
-    watch_fault(w, at, want, seen, SWL_ASYNC_TIMEOUT);
+    wait_fault(w, want, seen, SWL_ASYNC_TIMEOUT);
     return false;
 }
 
-/* One lane: a count from rank at.peer of another node carries the tag of a call like this rank's own. */
-SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, const struct swl_watch *w,
-                       struct wait_at at)
+/* One lane: a count from rank w.peer of another node carries the tag of a call like this rank's own. */
+SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, struct waiter w)
 {
     const uint32_t want = swl_call_tag(own), seen = tagged & ~SWL_TAG_COUNT;
 
     if (want == seen)
         return true;
     if (want >> 17 != seen >> 17) {
-        at.kind = SWL_FAULT_WRONG_ROWS;
-        watch_fault(w, at, own->row_bytes, (uint64_t)(seen >> 17) * 16, SWL_ASYNC_TIMEOUT);
+        w.kind = SWL_FAULT_WRONG_ROWS;
+        wait_fault(w, own->row_bytes, (uint64_t)(seen >> 17) * 16, SWL_ASYNC_TIMEOUT);
     } else if (want >> 13 != seen >> 13) {
-        at.kind = SWL_FAULT_WRONG_TYPE;
-        watch_fault(w, at, own->dtype, seen >> 13 & 15, SWL_ASYNC_TIMEOUT);
+        w.kind = SWL_FAULT_WRONG_TYPE;
+        wait_fault(w, own->dtype, seen >> 13 & 15, SWL_ASYNC_TIMEOUT);
     } else {
-        at.kind = SWL_FAULT_WRONG_TOPK;
-        watch_fault(w, at, own->topk, (seen >> 7 & 63) + 1, SWL_ASYNC_TIMEOUT);
+        w.kind = SWL_FAULT_WRONG_TOPK;
+        wait_fault(w, own->topk, (seen >> 7 & 63) + 1, SWL_ASYNC_TIMEOUT);
     }
     return false;
 }
 
-/* All lanes: the count in a header {call, tagged count} that rank at.peer of another node wrote, or -1 for
+/* All lanes: the count in a header {call, tagged count} that rank w.peer of another node wrote, or -1 for
  * one that does not belong to this call. */
 SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t seen, uint32_t tagged,
-                         const struct swl_watch *w, struct wait_at at)
+                         struct waiter w)
 {
     const uint32_t n = tagged & SWL_TAG_COUNT;
     bool ok = true;
 
-    at.kind = SWL_FAULT_WRONG_CALL;
+    w.kind = SWL_FAULT_WRONG_CALL;
     if (lane_id() == 0) {
         if (seen != call)
-            watch_fault(w, at, call, seen, SWL_ASYNC_TIMEOUT);
-        ok = seen == call && check_tag(own, tagged, w, at);
+            wait_fault(w, call, seen, SWL_ASYNC_TIMEOUT);
+        ok = seen == call && check_tag(own, tagged, w);
         if (ok && n > own->topk) {
-            watch_fault(w, at, own->topk, n, SWL_ASYNC_TIMEOUT);
+            wait_fault(w, own->topk, n, SWL_ASYNC_TIMEOUT);
             ok = false;
         }
     }
@@ -134,16 +131,15 @@ SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t se
 }
 
 /* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
-SWL_DEV bool await_entries(const struct swl_device_group *g, const struct swl_watch *w,
-                           struct wait_at at)
+SWL_DEV bool await_entries(const struct swl_device_group *g, struct waiter w)
 {
     bool ok = true;
 
     for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
-        ok = await_entry(g, i, w, at);
+        ok = await_entry(g, i, w);
     ok = warp_all(ok);
     warp_sync(); /* what one lane acquired is every lane's, this rank's own record included */
     for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
-        ok = check_entry(g, i, w, at);
+        ok = check_entry(g, i, w);
     return warp_all(ok);
 }

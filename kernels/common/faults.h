@@ -52,6 +52,7 @@ enum swl_call_fault_kind { SWL_CALL_FAULTS(SWL_FAULT_KIND) };
     X(SERVER, "combine server")                                                                    \
     X(EPILOGUE, "epilogue")
 
+/* Those of a kernel stand in the order of its enum in args.h. */
 enum swl_warp_role {
 #define SWL_ROLE_ENUM(name, text) SWL_WARP_##name,
     SWL_WARP_ROLES(SWL_ROLE_ENUM)

@@ -55,46 +55,42 @@ SWL_DEV struct connection in_connection(const struct swl_device_group *g, uint32
 
 /* Look at the completions of the queue pair; false = it is in error (reported). For waits of the
  * lane that posts there: what an error took with it never arrives. */
-SWL_DEV bool connection_poll(const struct connection &c, const struct swl_watch *w,
-                             struct wait_at at)
+SWL_DEV bool connection_poll(const struct connection &c, struct waiter w)
 {
-    at.peer = c.rank;
-    return qp_poll(c.qp, w, at);
+    w.peer = c.rank;
+    return qp_poll(c.qp, w);
 }
 
 /* All queue pairs of the out (in) rings of channel `channel`. */
-SWL_DEV bool out_poll_channel(const struct swl_device_group *g, uint32_t channel,
-                              const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool out_poll_channel(const struct swl_device_group *g, uint32_t channel, struct waiter w)
 {
     for (uint32_t x = channel; x < out_rings(g); x += g->shape.nchannels)
-        if (!connection_poll(out_connection(g, x), w, at))
+        if (!connection_poll(out_connection(g, x), w))
             return false;
     return true;
 }
 
-SWL_DEV bool in_poll_channel(const struct swl_device_group *g, uint32_t channel,
-                             const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool in_poll_channel(const struct swl_device_group *g, uint32_t channel, struct waiter w)
 {
     for (uint32_t y = channel; y < in_rings(g); y += g->shape.nchannels)
-        if (!connection_poll(in_connection(g, y), w, at))
+        if (!connection_poll(in_connection(g, y), w))
             return false;
     return true;
 }
 
 /* Add to this ring's word of array `words` at the other end, after all earlier writes. */
 SWL_DEV bool connection_add(const struct connection &c, uint64_t words, uint64_t value,
-                            const struct swl_watch *w, struct wait_at at)
+                            struct waiter w)
 {
-    at.peer = c.rank;
-    return qp_add(c.qp, w, at, c.remote->base + words + 8ull * c.ring, c.remote->signal_rkey,
-                  value);
+    w.peer = c.rank;
+    return qp_add(c.qp, w, c.remote->base + words + 8ull * c.ring, c.remote->signal_rkey, value);
 }
 
 /* The same, and the NIC is told of all that was posted here. */
 SWL_DEV bool connection_tell(const struct connection &c, uint64_t words, uint64_t value,
-                             const struct swl_watch *w, struct wait_at at)
+                             struct waiter w)
 {
-    if (!connection_add(c, words, value, w, at))
+    if (!connection_add(c, words, value, w))
         return false;
     qp_ring(c.qp);
     return true;
@@ -106,12 +102,10 @@ struct window_span {
     uint32_t bytes;
 };
 
-SWL_DEV bool connection_write(const struct connection &c, struct window_span span,
-                              const struct swl_watch *w, struct wait_at at)
+SWL_DEV bool connection_write(const struct connection &c, struct window_span span, struct waiter w)
 {
-    at.peer = c.rank;
-    return qp_write(c.qp, w, at,
-                    qp_local(c.g->window + span.from, c.remote->payload_lkey, span.bytes),
+    w.peer = c.rank;
+    return qp_write(c.qp, w, qp_local(c.g->window + span.from, c.remote->payload_lkey, span.bytes),
                     {c.remote->base + span.to, c.remote->payload_rkey});
 }
 

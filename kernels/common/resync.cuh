@@ -18,13 +18,6 @@
 
 #define SWL_RESYNC_FAILED (1ull << 63)
 
-SWL_DEV struct wait_at resync_at(uint32_t peer)
-{
-    const struct wait_at at = {SWL_FAULT_RESYNC, SWL_WARP_PROLOGUE, 0, peer};
-
-    return at;
-}
-
 /* The newest generation that anybody gave up, as far as this rank knows, but at least `least`: kernels
  * are told by poison, the host by error words, and each may know more than the other. */
 SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_watch *w,
@@ -38,55 +31,55 @@ SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_wat
 
 /* The lane that owns the queue pair `qp` to that rank. */
 SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp *qp,
-                             const struct swl_watch *w, struct wait_at at)
+                             struct waiter w)
 {
     for (;;) {
         const uint64_t seen = read_from_nic(word);
 
         if (seen >= want)
             return true;
-        if (!qp_poll(qp, w, at) ||
-            !wait_again(w, at, want, seen, SWL_PAUSE("recovery: count from rank", at.peer, 0)))
+        if (!qp_poll(qp, w) ||
+            !wait_again(w, want, seen, SWL_PAUSE("recovery: count from rank", w.peer, 0)))
             return false;
     }
 }
 
 /* Bring the mark of out link x (in link y) at the peer up to `value`, after all that was posted. */
 SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint64_t value,
-                             const struct swl_watch *w)
+                             struct waiter w)
 {
     const struct connection conn = out_connection(g, x);
 
-    if (!connection_poll(conn, w, resync_at(0)) ||
-        !connection_tell(conn, g->at.ht.forth_mark, value - g->ht.forth_sent[x], w, resync_at(0)))
+    if (!connection_poll(conn, w) ||
+        !connection_tell(conn, g->at.ht.forth_mark, value - g->ht.forth_sent[x], w))
         return false;
     g->ht.forth_sent[x] = value;
     return true;
 }
 
 SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64_t value,
-                            const struct swl_watch *w)
+                            struct waiter w)
 {
     const struct connection conn = in_connection(g, y);
 
-    if (!connection_poll(conn, w, resync_at(0)) ||
-        !connection_tell(conn, g->at.ht.back_mark, value - g->ht.back_sent[y], w, resync_at(0)))
+    if (!connection_poll(conn, w) ||
+        !connection_tell(conn, g->at.ht.back_mark, value - g->ht.back_sent[y], w))
         return false;
     g->ht.back_sent[y] = value;
     return true;
 }
 
 /* Source side of ring x: partial sums are consumed here. */
-SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const struct swl_watch *w)
+SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, struct waiter w)
 {
     const struct connection conn = out_connection(g, x);
-    const struct wait_at at = resync_at(g->out[x / g->shape.nrings].rank);
     uint64_t tail;
 
-    if (!await_nic_count(own_word(g, g->at.ht.back_mark, x), 2 * w->gen, conn.qp, w, at))
+    w.peer = conn.rank;
+    if (!await_nic_count(own_word(g, g->at.ht.back_mark, x), 2 * w.watch->gen, conn.qp, w))
         return false;
     tail = read_from_nic(own_word(g, g->at.ht.partial_tail, x));
-    if (!connection_add(conn, g->at.ht.partial_credit, tail - g->ht.now.partial_credited[x], w, at))
+    if (!connection_add(conn, g->at.ht.partial_credit, tail - g->ht.now.partial_credited[x], w))
         return false;
     g->ht.now.partial_recv[x] = g->ht.next.partial_recv[x] = tail;
     g->ht.now.partial_credited[x] = g->ht.next.partial_credited[x] = tail;
@@ -94,24 +87,23 @@ SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, const stru
     if (x % g->shape.nrings == 0)
         g->bases_seen[x / g->shape.nrings] =
             read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
-    return resync_mark_out(g, x, 2 * w->gen + 1, w);
+    return resync_mark_out(g, x, 2 * w.watch->gen + 1, w);
 }
 
 /* Gateway side of ring y: slots and requests are consumed here. */
-SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struct swl_watch *w)
+SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, struct waiter w)
 {
     const struct connection conn = in_connection(g, y);
     const uint32_t j = y / g->shape.nrings;
-    const struct wait_at at = resync_at(g->in[j].rank);
     uint64_t slots, requests;
 
-    if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w->gen, conn.qp, w, at))
+    w.peer = conn.rank;
+    if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen, conn.qp, w))
         return false;
     slots = read_from_nic(own_word(g, g->at.ht.recv_tail, y));
     requests = read_from_nic(own_word(g, g->at.ht.request_tail, y));
-    if (!connection_add(conn, g->at.ht.send_credit, slots - g->ht.now.recv_credited[y], w, at) ||
-        !connection_add(conn, g->at.ht.request_credit, requests - g->ht.now.request_credited[y], w,
-                        at))
+    if (!connection_add(conn, g->at.ht.send_credit, slots - g->ht.now.recv_credited[y], w) ||
+        !connection_add(conn, g->at.ht.request_credit, requests - g->ht.now.request_credited[y], w))
         return false;
     g->ht.now.recv[y] = g->ht.next.recv[y] = slots;
     g->ht.now.recv_credited[y] = g->ht.next.recv_credited[y] = slots;
@@ -121,30 +113,29 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, const struc
         g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
         g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
     }
-    return resync_mark_in(g, y, 2 * w->gen, w);
+    return resync_mark_in(g, y, 2 * w.watch->gen, w);
 }
 
 /* The peers have taken everything this rank ever sent; with the marks the credit has come. */
-SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct swl_watch *w)
+SWL_DEV bool resync_await_credit(const struct swl_device_group *g, struct waiter w)
 {
-    const uint32_t p = g->shape.nrings;
-
     for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
-        const struct wait_at at = resync_at(g->out[x / p].rank);
+        const struct connection conn = out_connection(g, x);
 
-        if (!await_nic_count(own_word(g, g->at.ht.send_credit, x), g->ht.now.sent[x],
-                             out_connection(g, x).qp, w, at) ||
+        w.peer = conn.rank;
+        if (!await_nic_count(own_word(g, g->at.ht.send_credit, x), g->ht.now.sent[x], conn.qp, w) ||
             !await_nic_count(own_word(g, g->at.ht.request_credit, x), g->ht.now.request_sent[x],
-                             out_connection(g, x).qp, w, at))
+                             conn.qp, w))
             return false;
     }
     for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
-        const struct wait_at at = resync_at(g->in[y / p].rank);
+        const struct connection conn = in_connection(g, y);
 
-        if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w->gen + 1,
-                             in_connection(g, y).qp, w, at) ||
+        w.peer = conn.rank;
+        if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen + 1, conn.qp,
+                             w) ||
             !await_nic_count(own_word(g, g->at.ht.partial_credit, y), g->ht.now.partial_sent[y],
-                             in_connection(g, y).qp, w, at))
+                             conn.qp, w))
             return false;
     }
     return true;
@@ -152,12 +143,12 @@ SWL_DEV bool resync_await_credit(const struct swl_device_group *g, const struct 
 
 /* Every rank marks all its out links first, so that the waits below have no cycle: gateways wait for
  * the first marks, sources for gateways, gateways for the last marks. */
-SWL_DEV bool resync_rings(const struct swl_device_group *g, const struct swl_watch *w)
+SWL_DEV bool resync_rings(const struct swl_device_group *g, struct waiter w)
 {
     bool ok = true;
 
     for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
-        ok = resync_mark_out(g, x, 2 * w->gen, w);
+        ok = resync_mark_out(g, x, 2 * w.watch->gen, w);
     ok = warp_all(ok);
     for (uint32_t y = lane_id(); ok && y < in_rings(g); y += 32)
         ok = resync_in(g, y, w);
@@ -184,6 +175,7 @@ SWL_DEV void resync_local(const struct swl_device_group *g)
 /* Warp 0 of block 0. Publishes state->resynced in any case; the other blocks wait for it. */
 SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
 {
+    const struct waiter waiter = waiter_of(w, SWL_WARP_PROLOGUE, 0);
     struct swl_state *s = g->state;
     const uint64_t gen = s->gen;
     const uint64_t told = warp_shfl(newest_given_up(s, w, 0), 0);
@@ -204,7 +196,7 @@ SWL_DEV void resync(const struct swl_device_group *g, struct swl_watch *w)
         }
         warp_sync();
         resync_local(g);
-        ok = resync_rings(g, w);
+        ok = resync_rings(g, wait_for(waiter, SWL_FAULT_RESYNC, SWL_NO_PEER));
     }
     warp_sync();
     if (lane_id() == 0) /* pairs with await_resynced */

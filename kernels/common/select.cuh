@@ -63,9 +63,10 @@ SWL_DEV bool handle_fits(const struct handle_view *h, uint64_t fingerprint, uint
 SWL_DEV void handle_refuse(const struct swl_device_group *g, const struct handle_view *h,
                            uint32_t tokens, const struct swl_watch *w)
 {
-    const struct wait_at at = {SWL_FAULT_HANDLE, SWL_WARP_PROLOGUE, 0, g->shape.rank};
+    const struct waiter waiter =
+        wait_for(waiter_of(w, SWL_WARP_PROLOGUE, 0), SWL_FAULT_HANDLE, g->shape.rank);
 
-    watch_fault(w, at, tokens, h->head->tokens, SWL_ASYNC_BAD_HANDLE);
+    wait_fault(waiter, tokens, h->head->tokens, SWL_ASYNC_BAD_HANDLE);
 }
 
 /* One thread per block. */

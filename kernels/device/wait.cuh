@@ -1,7 +1,7 @@
 /* wait.cuh: the body of every wait: poison, deadline, fault record. Layer: kernels; also used by
  * transport/qp.cuh. No other spin loop exists.
  *
- * A wait is   while (!condition) if (!wait_again(watch, at, expected, seen, SWL_PAUSE(...))) return false;
+ * A wait is   while (!condition) if (!wait_again(waiter, expected, seen, SWL_PAUSE(...))) return false;
  * and ends because (a) the condition holds, (b) this rank or a peer gave the call up (poison), (c)
  * the deadline of the kernel passed, (d) the host asked to stop. In (c) and (d) the first lane to see
  * it writes the fault record and poisons the ranks of its node; the kernel's epilogue tells the other
@@ -34,10 +34,26 @@ struct swl_watch {
     uint32_t pad;
 };
 
-/* Where in the program a lane waits. */
-struct wait_at {
+/* A lane that waits: what it looks at, and what a fault record says of it. A warp has one for all it
+ * does, and says with wait_for what it waits for at the moment. */
+struct waiter {
+    const struct swl_watch *watch;
     uint32_t kind, role, channel, peer;
 };
+
+/* Rank `peer`, or SWL_NO_PEER, has not done what `kind` says. */
+SWL_DEV struct waiter wait_for(struct waiter w, uint32_t kind, uint32_t peer)
+{
+    w.kind = kind;
+    w.peer = peer;
+    return w;
+}
+
+/* What a waiter of a warp is made of. */
+SWL_DEV struct waiter waiter_of(const struct swl_watch *watch, uint32_t role, uint32_t channel)
+{
+    return {watch, SWL_FAULT_NONE, role, channel, SWL_NO_PEER};
+}
 
 /* Most looks find nothing and need no acquire; what came with the poison is acquired when it is there.
  * `seen`: what a look has found. */
@@ -105,48 +121,48 @@ SWL_DEV uint64_t watch_entry_of(const struct swl_watch *w, uint32_t rank)
 }
 
 /* Record the fault if it is the first of this generation, set `bits`, poison the node. */
-SWL_DEV void watch_fault(const struct swl_watch *w, struct wait_at at, uint64_t expected,
-                         uint64_t seen, uint32_t bits)
+SWL_DEV void wait_fault(struct waiter w, uint64_t expected, uint64_t seen, uint32_t bits)
 {
-    or_in_gpu(w->async_bits, bits);
-    if (cas_in_gpu(w->claimed, 0u, 1u) == 0) {
-        struct swl_fault_record *r = w->record;
+    or_in_gpu(w.watch->async_bits, bits);
+    if (cas_in_gpu(w.watch->claimed, 0u, 1u) == 0) {
+        struct swl_fault_record *r = w.watch->record;
 
-        r->kind = at.kind;
-        r->role = at.role;
-        r->channel = at.channel;
-        r->peer = at.peer;
-        r->op = w->op;
+        r->kind = w.kind;
+        r->role = w.role;
+        r->channel = w.channel;
+        r->peer = w.peer;
+        r->op = w.watch->op;
         r->expected = expected;
         r->seen = seen;
-        r->call = w->call;
-        r->waited_ns = clock_ns() - w->started_ns;
-        r->peer_entry = watch_entry_of(w, at.peer);
+        r->call = w.watch->call;
+        r->waited_ns = clock_ns() - w.watch->started_ns;
+        r->peer_entry = watch_entry_of(w.watch, w.peer);
         publish_to_host(&r->valid, 1u); /* pairs with the acquire in src/failure/async.c */
     }
-    watch_poison(w, at.peer);
+    watch_poison(w.watch, w.peer);
 }
 
-/* Rank at.peer of another node has sent a number above `most`, or out of order. Indices and lengths are made
+/* Rank w.peer of another node has sent a number above `most`, or out of order. Indices and lengths are made
  * of such numbers, so each is compared before it is used. */
-SWL_DEV void watch_bounds(const struct swl_watch *w, struct wait_at at, uint64_t most,
-                          uint64_t seen)
+SWL_DEV void wait_bounds(struct waiter w, uint64_t most, uint64_t seen)
 {
-    at.kind = SWL_FAULT_BOUNDS;
-    watch_fault(w, at, most, seen, SWL_ASYNC_TIMEOUT);
+    w.kind = SWL_FAULT_BOUNDS;
+    wait_fault(w, most, seen, SWL_ASYNC_TIMEOUT);
 }
 
 /* How far a wait is from the rank that is missing (fault.h); 3: it names no other rank. */
-SWL_DEV uint32_t wait_tier(const struct swl_watch *w, struct wait_at at)
+SWL_DEV uint32_t wait_tier(struct waiter w)
 {
-    return at.peer == SWL_NO_PEER || at.peer == w->rank ? 3 : swl_fault_tier(at.kind);
+    return w.peer == SWL_NO_PEER || w.peer == w.watch->rank ? 3 : swl_fault_tier(w.kind);
 }
 
 /* The time a wait gets: a sixteenth longer for each tier, so that the wait next to the missing rank
  * gives up first and its report names that rank. */
-SWL_DEV uint64_t watch_deadline(const struct swl_watch *w, struct wait_at at)
+SWL_DEV uint64_t wait_deadline(struct waiter w)
 {
-    return w->deadline_ns + ((w->deadline_ns - w->started_ns) >> 4) * wait_tier(w, at);
+    const uint64_t started = w.watch->started_ns, deadline = w.watch->deadline_ns;
+
+    return deadline + ((deadline - started) >> 4) * wait_tier(w);
 }
 
 /* For what a rank that has given up still tells others: a sixty-fourth of the limit from `since`. */
@@ -168,28 +184,29 @@ SWL_DEV bool watch_stopped(const struct swl_watch *w, uint64_t now)
 
 /* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. `poison`: the
  * word as a relaxed load has found it, which may have been under way together with the wait's own. */
-SWL_DEV bool wait_again_seen(const struct swl_watch *w, struct wait_at at, uint64_t expected,
-                             uint64_t seen, uint64_t poison, const struct swl_pause *why)
+SWL_DEV bool wait_again_seen(struct waiter w, uint64_t expected, uint64_t seen, uint64_t poison,
+                             const struct swl_pause *why)
 {
-    const uint64_t deadline = watch_deadline(w, at);
+    const uint64_t deadline = wait_deadline(w);
     const uint64_t now = clock_ns();
 
-    if (watch_poisoned(w, poison)) {
-        or_in_gpu(w->async_bits, SWL_ASYNC_TIMEOUT); /* pairs with the epilogue's watch_given_up */
+    if (watch_poisoned(w.watch, poison)) {
+        /* pairs with the epilogue's watch_given_up */
+        or_in_gpu(w.watch->async_bits, SWL_ASYNC_TIMEOUT);
         return false;
     }
-    if (now >= deadline || watch_stopped(w, now)) {
+    if (now >= deadline || watch_stopped(w.watch, now)) {
         if (now < deadline)
-            at.kind = SWL_FAULT_ABORT;
-        watch_fault(w, at, expected, seen, SWL_ASYNC_TIMEOUT);
+            w.kind = SWL_FAULT_ABORT;
+        wait_fault(w, expected, seen, SWL_ASYNC_TIMEOUT);
         return false;
     }
     pause_lane(why, deadline);
     return true;
 }
 
-SWL_DEV bool wait_again(const struct swl_watch *w, struct wait_at at, uint64_t expected,
-                        uint64_t seen, const struct swl_pause *why)
+SWL_DEV bool wait_again(struct waiter w, uint64_t expected, uint64_t seen,
+                        const struct swl_pause *why)
 {
-    return wait_again_seen(w, at, expected, seen, peek_from_peer(w->poison), why);
+    return wait_again_seen(w, expected, seen, peek_from_peer(w.watch->poison), why);
 }

@@ -10,7 +10,8 @@
 #include "kernels/ht/ht_combine_serve.cuh"
 #include "kernels/ht/ht_combine_source.cuh"
 
-SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
+SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a,
+                                              const struct warp_job *job)
 {
     struct combine_block b;
     char *shared = (char *)block_shared();
@@ -28,7 +29,8 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a)
     b.rings.claim = in;
     b.rings.request_in = in + a->shared.nrings;
     b.rings.partial_out = in + 2 * a->shared.nrings;
-    b.channel = (uint32_t)block_id() / a->roles.halves;
+    b.channel = job->channel;
+    b.waiter = waiter_of(&b.common->watch, SWL_WARP_REQUESTER + job->role, job->channel);
     b.partial_bytes = a->row_bytes * (b.g->shape.wire_fp32 && a->dtype != SWL_FP32 ? 2 : 1);
     return b;
 }
@@ -51,21 +53,19 @@ SWL_DEV void rings_begin(const struct combine_block *b)
 
 /* What a summer or gateway warp starts from; `number` among the gatherers of its channel. */
 SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b,
-                                          struct warp_scratch *scratch, uint32_t role,
-                                          uint32_t number)
+                                          struct warp_scratch *scratch, uint32_t number)
 {
     const struct swl_combine_shape *s = &b->a->shared;
     struct gather_pipe p = {};
 
     p.ga.g = b->g;
-    p.ga.w = &b->common->watch;
     p.ga.scratch = scratch;
     p.ga.tokens = b->a->tokens;
     p.ga.gen_call = b->common->gen_call;
     p.ga.number = b->channel + number * b->g->shape.nchannels;
     p.ga.row_bytes = b->a->row_bytes;
     p.ga.dtype = b->a->dtype;
-    p.ga.at = combine_at(b, SWL_FAULT_FETCH, role, SWL_NO_PEER);
+    p.ga.waiter = b->waiter;
     p.vectors = b->a->row_bytes / sizeof(struct vec16);
     p.lists = (char *)scratch + SWL_KEY_BYTES;
     p.list_bytes = swl_list_bytes(s->terms);
@@ -89,11 +89,11 @@ SWL_DEV void combine_role(const struct combine_block *b, const struct warp_job *
             ht_combine_source_coord(b);
         break;
     case SWL_C_SUM:
-        pipe = gather_pipe_of(b, scratch, SWL_WARP_SUMMER, job->index);
+        pipe = gather_pipe_of(b, scratch, job->index);
         ht_combine_sum(b, &pipe, job->index, nsum);
         break;
     case SWL_C_GATEWAY:
-        pipe = gather_pipe_of(b, scratch, SWL_WARP_GATEWAY, nsum + job->index);
+        pipe = gather_pipe_of(b, scratch, nsum + job->index);
         ht_combine_gateway(b, &pipe, job->index);
         break;
     case SWL_C_GATEWAY_COORD:
@@ -113,8 +113,8 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
     if (nic_role(args.group, SWL_OP_COMBINE, args.nic_blocks))
         return;
 
-    const struct combine_block b = combine_block_of(&args);
     const struct warp_job job = warp_job_of(&args.roles);
+    const struct combine_block b = combine_block_of(&args, &job);
     const struct serve_stages stages = serve_stages_of(&b, &job);
 
     if (call_begin(b.g, SWL_OP_COMBINE)) {

@@ -13,10 +13,11 @@ struct combine_rings {
     uint64_t *partial_out;  /* gateway: partial sums written -> gateway coordinator */
 };
 
-struct combine_block { /* equal in all threads */
+struct combine_block { /* equal in all threads, but for `waiter` */
     const struct swl_combine_args *a;
     const struct swl_device_group *g;
     struct block_common *common;
+    struct waiter waiter; /* of this warp */
     struct handle_view h;
     struct swl_combine_block shared;
     struct combine_rings rings;
@@ -33,12 +34,4 @@ SWL_DEV uint32_t channel_gatherers(const struct combine_block *b)
 SWL_DEV uint32_t rank_gatherers(const struct combine_block *b)
 {
     return b->g->shape.nchannels * channel_gatherers(b);
-}
-
-SWL_DEV struct wait_at combine_at(const struct combine_block *b, uint32_t kind, uint32_t role,
-                                  uint32_t peer)
-{
-    const struct wait_at at = {kind, role, b->channel, peer};
-
-    return at;
 }

@@ -62,23 +62,22 @@ SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
     const struct combine_block *b = from.b;
     const uint32_t rank = b->g->in[requests_ring(from, r) / b->g->shape.nrings].rank;
 
-    return wait_again(&b->common->watch, combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY, rank),
-                      claim_end(from, r), claim_limit(from, r),
+    return wait_again(wait_for(b->waiter, SWL_FAULT_REQUEST, rank), claim_end(from, r),
+                      claim_limit(from, r),
                       SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
 }
 
 /* One lane: row i of a request is of a rank of this node, behind that of the row before: one of each at most,
  * as there is one landing slot for it. */
 SWL_DEV bool request_row_ok(const struct combine_block *b, const struct swl_request_row *row,
-                            uint32_t i, struct wait_at at)
+                            uint32_t i, struct waiter w)
 {
     const struct swl_shape *s = &b->g->shape;
     const bool in_node = row[i].gpu < s->nlocal && (i == 0 || row[i - 1].gpu < row[i].gpu);
 
     if (in_node && row[i].row < s->max_rows)
         return true;
-    watch_bounds(&b->common->watch, at, (in_node ? s->max_rows : s->nlocal) - 1,
-                 in_node ? row[i].row : row[i].gpu);
+    wait_bounds(w, (in_node ? s->max_rows : s->nlocal) - 1, in_node ? row[i].row : row[i].gpu);
     return false;
 }
 
@@ -88,9 +87,9 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
                            struct sum_list *list)
 {
     const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
-    const struct wait_at at = combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_GATEWAY, source);
-    const int count = tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n,
-                                   &b->common->watch, at);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_WRONG_CALL, source);
+    const int count =
+        tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n, w);
     const uint32_t n = count < 0 ? 0 : (uint32_t)count;
     uint32_t nterms = 0;
     bool waits = false;
@@ -99,7 +98,7 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
         return false;
     for (uint32_t first = 0; first < n; first += 32) {
         const uint32_t i = first + lane_id();
-        const bool ok = i >= n || request_row_ok(b, row, i, at);
+        const bool ok = i >= n || request_row_ok(b, row, i, w);
         const bool exists = ok && i < n && term_exists(ga, row[i].gpu, row[i].row);
         const uint32_t mask = warp_ballot(exists);
         struct sum_term *term =
@@ -189,7 +188,7 @@ SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pi
     struct gateway_source from = {b, index};
 
     pipe->out_fp32 = b->g->shape.wire_fp32;
-    if (!await_entries(b->g, pipe->ga.w, pipe->ga.at))
+    if (!await_entries(b->g, pipe->ga.waiter))
         return;
     if (gateway_rings(b) == 0 || gather_run(pipe, &from))
         gatherer_exit(&pipe->ga, rank_gatherers(b));
@@ -201,13 +200,11 @@ SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t f
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.request_in[y / g->shape.nchannels];
     const uint32_t n = window_run(read_in_block(window), from); /* pairs with source_prepare */
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.ht.request_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.ht.request_credit, n, b->waiter))
         return -1;
     return (int)n;
 }
@@ -216,8 +213,6 @@ SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t s
 {
     const struct swl_device_group *g = b->g;
     const struct connection conn = in_connection(g, y);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
     const uint32_t stride = swl_partial_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
     const uint64_t from =
@@ -227,12 +222,11 @@ SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t s
     bool ok = true;
 
     if (b->partial_bytes >= stride - stride / 8)
-        return connection_write(conn, {from, to, (n - 1) * stride + b->partial_bytes},
-                                &b->common->watch, at);
+        return connection_write(conn, {from, to, (n - 1) * stride + b->partial_bytes}, b->waiter);
     for (uint32_t i = 0; ok && i < n; i++)
         ok = connection_write(
             conn, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, b->partial_bytes},
-            &b->common->watch, at);
+            b->waiter);
     return ok;
 }
 
@@ -243,14 +237,12 @@ SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sen
     uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
     const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
     const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.partial_sent[y], sent, end);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_GATEWAY_COORDINATOR, SWL_NO_PEER);
 
     if (n == 0)
         return 0;
     and_in_block(window, ~window_bits(sent, n));
     if (!partial_write(b, y, sent, n) ||
-        !connection_tell(in_connection(g, y), g->at.ht.partial_tail, n, &b->common->watch, at))
+        !connection_tell(in_connection(g, y), g->at.ht.partial_tail, n, b->waiter))
         return -1;
     return (int)n;
 }
@@ -283,8 +275,7 @@ SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
     const struct swl_device_group *g = b->g;
     const uint32_t c = g->shape.nchannels;
     const uint32_t nrings = gateway_rings(b);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_REQUEST, SWL_WARP_GATEWAY_COORDINATOR, g->shape.rank);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_REQUEST, g->shape.rank);
     uint32_t open = nrings;
 
     while (open) {
@@ -301,8 +292,8 @@ SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
             open += more;
         }
         if (open && !moved &&
-            (!in_poll_channel(g, b->channel, &b->common->watch, at) ||
-             !wait_again(&b->common->watch, at, open, 0,
+            (!in_poll_channel(g, b->channel, w) ||
+             !wait_again(w, open, 0,
                          SWL_PAUSE("requests and sums of own gateway warps", b->channel, open))))
             return;
     }

@@ -21,14 +21,15 @@ SWL_DEV bool await_exit(const struct combine_block *b, uint32_t local)
     const struct swl_device_group *g = b->g;
     const uint64_t *word = own_word(g, g->at.exit, local);
     const uint64_t want = gen_word(b->common->gen, b->common->call);
-    const struct wait_at at = combine_at(b, SWL_FAULT_EXIT, SWL_WARP_SERVER, g->local_rank[local]);
+    const struct waiter w = wait_for(waiter_of(&b->common->watch, SWL_WARP_SERVER, b->channel),
+                                     SWL_FAULT_EXIT, g->local_rank[local]);
 
     for (;;) {
         const uint64_t seen = read_from_peer(word); /* pairs with gatherer_exit there */
 
         if (seen == want)
             return true;
-        if (!wait_again(&b->common->watch, at, want, seen, SWL_PAUSE("exit of rank", at.peer, 0)))
+        if (!wait_again(w, want, seen, SWL_PAUSE("exit of rank", w.peer, 0)))
             return false;
     }
 }
@@ -144,9 +145,8 @@ SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
     if (word != fetch_word(b->common->gen, s->given, at))
         return 0;
     if (at >= b->a->in_rows) {
-        watch_fault(&b->common->watch,
-                    combine_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_SERVER, g->local_rank[local]),
-                    b->a->in_rows, at, SWL_ASYNC_TIMEOUT);
+        wait_fault(wait_for(b->waiter, SWL_FAULT_WRONG_CALL, g->local_rank[local]), b->a->in_rows,
+                   at, SWL_ASYNC_TIMEOUT);
         return -1;
     }
     row->src = b->a->tokens + (uint64_t)at * b->a->row_bytes;
@@ -239,14 +239,13 @@ SWL_DEV void serve_load(struct server *s, uint32_t from, uint32_t all, struct se
  * end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends the wait. */
 SWL_DEV bool serve_await(const struct server *s, const struct serve_piece *p)
 {
-    const struct swl_watch *w = &s->b->common->watch;
-    const uint64_t deadline = w->deadline_ns + 1000000000ull;
+    const struct waiter w = s->b->waiter;
+    const uint64_t deadline = w.watch->deadline_ns + 1000000000ull;
     const uint32_t stage = serve_stage(s, p), parity = s->phases >> p->bank & 1;
 
     while (!stage_test(&s->stages.loaded[stage], parity)) {
         if (clock_ns() >= deadline) {
-            watch_fault(w, combine_at(s->b, SWL_FAULT_STAGE, SWL_WARP_SERVER, SWL_NO_PEER), stage,
-                        0, SWL_ASYNC_TIMEOUT);
+            wait_fault(wait_for(w, SWL_FAULT_STAGE, SWL_NO_PEER), stage, 0, SWL_ASYNC_TIMEOUT);
             return false;
         }
         pause_lane(SWL_PAUSE("bulk load in flight", (int)stage, (int)s->first), deadline);
@@ -283,9 +282,8 @@ SWL_DEV int serve_idle(struct server *s)
     have = warp_shfl(lane_id() == 0 ? read_in_gpu(&b->g->state->served) : 0u, 0);
     if (have >= want)
         return 1;
-    ok =
-        wait_again(&b->common->watch, combine_at(b, SWL_FAULT_SERVE, SWL_WARP_SERVER, SWL_NO_PEER),
-                   want, have, SWL_PAUSE("row requests of local ranks", b->channel, (int)s->first));
+    ok = wait_again(wait_for(b->waiter, SWL_FAULT_SERVE, SWL_NO_PEER), want, have,
+                    SWL_PAUSE("row requests of local ranks", b->channel, (int)s->first));
     return warp_all(ok) ? 0 : -1;
 }
 

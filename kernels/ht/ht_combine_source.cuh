@@ -57,10 +57,9 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
 SWL_DEV struct ring_room request_room_of(const struct combine_block *b)
 {
     struct ring_room room =
-        ring_room_of(b->g, &b->h, &b->common->watch, b->rings.request_room, b->a->shared.nrings);
+        ring_room_of(b->g, &b->h, b->waiter, b->rings.request_room, b->a->shared.nrings);
 
     room.credit = b->g->at.ht.request_credit;
-    room.at = combine_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_REQUESTER, SWL_NO_PEER);
     return room;
 }
 
@@ -84,8 +83,6 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
     const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.request_sent[x], sent, end);
     const uint32_t bytes = swl_request_bytes(&g->shape);
     const uint64_t slot = sent % g->shape.ring_slots;
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
     struct connection conn;
 
     if (n == 0)
@@ -97,8 +94,8 @@ SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sen
             {g->at.ht.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
              g->at.ht.request_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * bytes,
              n * bytes},
-            &b->common->watch, at) ||
-        !connection_tell(conn, g->at.ht.request_tail, n, &b->common->watch, at))
+            b->waiter) ||
+        !connection_tell(conn, g->at.ht.request_tail, n, b->waiter))
         return -1;
     return (int)n;
 }
@@ -109,13 +106,11 @@ SWL_DEV int partial_credit(const struct combine_block *b, uint32_t x, uint64_t f
     const struct swl_device_group *g = b->g;
     const uint32_t n =
         window_run(read_in_gpu(&g->ht.partial_used[x]), from); /* pairs with source_finish */
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_QUEUE, SWL_WARP_SOURCE_COORDINATOR, SWL_NO_PEER);
 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_gpu(&g->ht.partial_used[x], ~window_bits(from, n));
-    if (!connection_tell(out_connection(g, x), g->at.ht.partial_credit, n, &b->common->watch, at))
+    if (!connection_tell(out_connection(g, x), g->at.ht.partial_credit, n, b->waiter))
         return -1;
     return (int)n;
 }
@@ -148,8 +143,7 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
     const struct swl_device_group *g = b->g;
     const uint32_t c = g->shape.nchannels;
     const uint32_t nrings = channel_rings(out_rings(g), b->channel, c);
-    const struct wait_at at =
-        combine_at(b, SWL_FAULT_PARTIAL, SWL_WARP_SOURCE_COORDINATOR, g->shape.rank);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_PARTIAL, g->shape.rank);
     uint32_t open = nrings;
 
     while (open) {
@@ -166,8 +160,8 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
             open += more;
         }
         if (open && !moved &&
-            (!out_poll_channel(g, b->channel, &b->common->watch, at) ||
-             !wait_again(&b->common->watch, at, open, 0,
+            (!out_poll_channel(g, b->channel, w) ||
+             !wait_again(w, open, 0,
                          SWL_PAUSE("requests and partial sums of own warps", b->channel, open))))
             return;
     }
@@ -326,6 +320,6 @@ SWL_ROLE void ht_combine_sum(const struct combine_block *b, struct gather_pipe *
     while (from.width < b->a->topk)
         from.width *= 2;
     pipe->out_fp32 = false;
-    if (await_entries(b->g, pipe->ga.w, pipe->ga.at) && gather_run(pipe, &from))
+    if (await_entries(b->g, pipe->ga.waiter) && gather_run(pipe, &from))
         gatherer_exit(&pipe->ga, rank_gatherers(b));
 }

@@ -25,7 +25,8 @@ SWL_DEV const struct swl_device_group *group_into_block(const struct swl_dispatc
 }
 
 SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *a,
-                                                const struct swl_device_group *g)
+                                                const struct swl_device_group *g,
+                                                const struct warp_job *job)
 {
     struct dispatch_block b;
     char *shared = (char *)block_shared();
@@ -46,7 +47,8 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     b.rings.out_room = out + a->block.nrings;
     b.rings.in_claim = in;
     b.rings.in_window = in + a->block.nrings;
-    b.channel = (uint32_t)block_id() / a->roles.halves;
+    b.channel = job->channel;
+    b.waiter = waiter_of(&b.common->watch, SWL_WARP_SENDER + job->role, job->channel);
     b.slot_row_at = swl_slot_row_at(a->topk);
     return b;
 }
@@ -85,7 +87,6 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     struct row_writer rw;
 
     rw.g = b->g;
-    rw.w = &b->common->watch;
     rw.copier = copier;
     rw.list = list;
     rw.link = link_states_of(&b->shared, b->g->shape.max_local);
@@ -97,8 +98,7 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.row_bytes = b->a->row_bytes;
     rw.row_at = swl_link_row_at(b->a->topk);
     rw.cadence = rw.unmarked = rw.marked = rw.mark_piece = 0; /* row_write_begin */
-    rw.at = dispatch_at(b, SWL_FAULT_STAGE, forwards ? SWL_WARP_FORWARDER : SWL_WARP_WRITER,
-                        SWL_NO_PEER);
+    rw.waiter = b->waiter;
     return rw;
 }
 
@@ -106,12 +106,11 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
  * the block when those of the peers are. */
 SWL_DEV void links_begin(const struct dispatch_block *b)
 {
-    const struct wait_at at = dispatch_at(b, SWL_FAULT_ENTRY, SWL_WARP_WRITER, SWL_NO_PEER);
     bool ok;
 
     if (block_id() == 0)
         entry_post(b->g, &b->a->entry, b->common->gen, b->common->call);
-    ok = await_entries(b->g, &b->common->watch, at);
+    ok = await_entries(b->g, waiter_of(&b->common->watch, SWL_WARP_WRITER, b->channel));
     if (ok)
         link_targets_open(b->g, &b->common->watch, b->a->out_tokens, link_targets_of(&b->shared));
     if (lane_id() == 0)
@@ -166,8 +165,8 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     if (nic_role(args.group, SWL_OP_DISPATCH, args.nic_blocks))
         return;
 
-    const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args));
     const struct warp_job job = warp_job_of(&args.roles);
+    const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args), &job);
     const bool fits = handle_fits(&b.h, args.fingerprint, args.ntokens);
     struct write_walk walk = {};
     struct copier copier;
@@ -192,8 +191,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
             links_begin(&b);
         dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &walk);
         /* no load or store may outlive the block's shared memory */
-        copier_drain(&copier, &b.common->watch,
-                     dispatch_at(&b, SWL_FAULT_STAGE, SWL_WARP_EPILOGUE, SWL_NO_PEER));
+        copier_drain(&copier, waiter_of(&b.common->watch, SWL_WARP_EPILOGUE, b.channel));
         bulk_wait<0>();
     }
     call_end(b.g);

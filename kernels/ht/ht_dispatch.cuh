@@ -13,10 +13,11 @@ struct dispatch_rings {
     uint64_t *in_window;  /* gateway: slots read; forwarders -> forward coordinator */
 };
 
-struct dispatch_block { /* equal in all threads */
+struct dispatch_block { /* equal in all threads, but for `waiter` */
     const struct swl_dispatch_args *a;
     const struct swl_device_group *g;
     struct block_common *common;
+    struct waiter waiter; /* of this warp */
     struct handle_view h;
     struct swl_block shared;
     struct dispatch_rings rings;
@@ -24,14 +25,6 @@ struct dispatch_block { /* equal in all threads */
     uint32_t channel;
     uint32_t slot_row_at; /* of the row in a network slot */
 };
-
-SWL_DEV struct wait_at dispatch_at(const struct dispatch_block *b, uint32_t kind, uint32_t role,
-                                   uint32_t peer)
-{
-    const struct wait_at at = {kind, role, b->channel, peer};
-
-    return at;
-}
 
 /* All lanes of a writer or forwarder: wait for links_begin, which always comes to its end. An mbarrier and
  * not a named barrier, because sanitizers lose count of barriers that a part of a block meets at. False:
@@ -47,9 +40,7 @@ SWL_DEV bool links_await(const struct dispatch_block *b)
         if (came)
             pause_lane(SWL_PAUSE("links opened by the block's last warp", 0, 0), deadline);
         else
-            watch_fault(&b->common->watch,
-                        dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_WRITER, SWL_NO_PEER), 1, 0,
-                        SWL_ASYNC_TIMEOUT);
+            wait_fault(wait_for(b->waiter, SWL_FAULT_STAGE, SWL_NO_PEER), 1, 0, SWL_ASYNC_TIMEOUT);
     }
     return warp_all(came) && b->common->links_open != 0;
 }

@@ -63,15 +63,14 @@ SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
     const struct dispatch_block *b = from.b;
     const uint32_t rank = b->g->in[arrivals_ring(from, r) / b->g->shape.nrings].rank;
 
-    return wait_again(
-        &b->common->watch, dispatch_at(b, SWL_FAULT_ARRIVAL, SWL_WARP_FORWARDER, rank),
-        claim_end(from, r), claim_limit(from, r), SWL_PAUSE("slots from rank", rank, b->channel));
+    return wait_again(wait_for(b->waiter, SWL_FAULT_ARRIVAL, rank), claim_end(from, r),
+                      claim_limit(from, r), SWL_PAUSE("slots from rank", rank, b->channel));
 }
 
-/* All lanes: the selections of a slot of rank at.peer, one a lane and turn, are of rows, ranks and experts of
+/* All lanes: the selections of a slot of rank w.peer, one a lane and turn, are of rows, ranks and experts of
  * this node, and in order. */
 SWL_DEV bool forward_check(const struct dispatch_block *b, const struct swl_selection *sel, int n,
-                           struct wait_at at)
+                           struct waiter w)
 {
     const struct swl_shape *s = &b->g->shape;
     bool ok = true;
@@ -85,9 +84,8 @@ SWL_DEV bool forward_check(const struct dispatch_block *b, const struct swl_sele
 
         ok = in_node && row < s->max_rows;
         if (!ok)
-            watch_bounds(&b->common->watch, at,
-                         in_node ? s->max_rows - 1 : s->nlocal * s->nlocal_experts - 1,
-                         in_node ? row : key);
+            wait_bounds(w, in_node ? s->max_rows - 1 : s->nlocal * s->nlocal_experts - 1,
+                        in_node ? row : key);
     }
     return warp_all(ok);
 }
@@ -97,15 +95,14 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
                          struct warp_scratch *list)
 {
     const struct swl_slot_head *head = (const struct swl_slot_head *)slot;
-    const struct wait_at at = dispatch_at(b, SWL_FAULT_WRONG_CALL, SWL_WARP_FORWARDER,
-                                          b->g->in[y / b->g->shape.nrings].rank);
-    const int n = tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n,
-                               &b->common->watch, at);
+    const struct waiter w =
+        wait_for(b->waiter, SWL_FAULT_WRONG_CALL, b->g->in[y / b->g->shape.nrings].rank);
+    const int n = tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n, w);
 
     for (int i = lane_id(); i < n; i += 32)
         *(struct vec16 *)&list->sel[i] = load_data((const struct vec16 *)slot + 1 + i);
     warp_sync();
-    return forward_check(b, list->sel, n, at) ? n : -1;
+    return forward_check(b, list->sel, n, w) ? n : -1;
 }
 
 SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
@@ -127,7 +124,7 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
         return false;
     list = row_list_of(rw, {(uint32_t)n, 1, 0});
     if (n == 0)
-        copier_drain(rw->copier, rw->w, rw->at);
+        copier_drain(rw->copier, rw->waiter);
     else if (!row_write(rw, &list, 0, &row, &none))
         return false;
     warp_sync();        /* header and row have been loaded by all lanes: the slot is free */
@@ -163,13 +160,11 @@ SWL_DEV int forward_credit(const struct dispatch_block *b, uint32_t y, uint64_t 
     const struct swl_device_group *g = b->g;
     uint64_t *window = &b->rings.in_window[y / g->shape.nchannels];
     const uint32_t n = window_run(read_in_block(window), from); /* pairs with forward_slot */
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_QUEUE, SWL_WARP_FORWARD_COORDINATOR, SWL_NO_PEER);
 
     if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
         return 0;
     and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.ht.send_credit, n, &b->common->watch, at))
+    if (!connection_tell(in_connection(g, y), g->at.ht.send_credit, n, b->waiter))
         return -1;
     return (int)n;
 }
@@ -180,8 +175,7 @@ SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
     const struct swl_device_group *g = b->g;
     const uint32_t c = g->shape.nchannels;
     const uint32_t nrings = channel_rings(in_rings(g), b->channel, c);
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_ARRIVAL, SWL_WARP_FORWARD_COORDINATOR, g->shape.rank);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
     uint32_t open = nrings;
 
     while (open) {
@@ -201,9 +195,8 @@ SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
             open += g->ht.next.recv[y] != end;
         }
         if (open && !moved &&
-            (!in_poll_channel(g, b->channel, &b->common->watch, at) ||
-             !wait_again(&b->common->watch, at, open, 0,
-                         SWL_PAUSE("slots read by own forwarders", b->channel, open))))
+            (!in_poll_channel(g, b->channel, w) ||
+             !wait_again(w, open, 0, SWL_PAUSE("slots read by own forwarders", b->channel, open))))
             return;
     }
 }

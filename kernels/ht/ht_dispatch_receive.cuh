@@ -120,11 +120,10 @@ SWL_DEV bool receive_selection(const struct receiver *rc, const struct swl_recor
     const uint64_t place = (uint64_t)head.row * a->topk + k;
 
     if (head.gen_call != rc->b->common->gen_call || head.n > a->topk) {
-        const struct wait_at at = dispatch_at(rc->b, SWL_FAULT_WRONG_CALL, SWL_WARP_RECEIVER,
-                                              rc->b->g->local_rank[local]);
+        const struct waiter w =
+            wait_for(rc->b->waiter, SWL_FAULT_WRONG_CALL, rc->b->g->local_rank[local]);
 
-        watch_fault(&rc->b->common->watch, at, rc->b->common->gen_call, head.gen_call,
-                    SWL_ASYNC_TIMEOUT);
+        wait_fault(w, rc->b->common->gen_call, head.gen_call, SWL_ASYNC_TIMEOUT);
         return false;
     }
     if (head.row < a->out_weight_rows)
@@ -221,14 +220,13 @@ SWL_DEV void drain_begin(const struct receiver *rc, struct drain *d)
 SWL_DEV bool drain_end(const struct receiver *rc, struct drain *d)
 {
     const struct dispatch_block *b = rc->b;
-    const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_RECEIVER, SWL_NO_PEER);
     struct copy_row next;
     char *next_dst;
 
     while (d->row.src) {
         next_dst = drain_next(rc, d, &next);
         if (!row_copy_end(rc->copier, &d->row, &next, b->a->row_bytes, lane_id() == 0 ? d->dst : 0,
-                          &b->common->watch, at))
+                          b->waiter))
             return false;
         d->row = next;
         d->dst = next_dst;
@@ -330,8 +328,7 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
     const uint32_t want = b->h.head->recv_rows;
     const bool one_set =
         rc.span > 1 || rc.first + 32 * rc.step >= rc.nrings; /* all rings are open */
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_LINK_ARRIVAL, SWL_WARP_RECEIVER, SWL_NO_PEER);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_LINK_ARRIVAL, SWL_NO_PEER);
 
     receive_fill(b, rc.first, rc.step);
     receive_open(&rc, (uint32_t)lane_id() / rc.span);
@@ -360,7 +357,7 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
         if (have >= want)
             break;
         receive_settle(&rc);
-        if (!warp_all(wait_again_seen(&b->common->watch, at, want, have, poison,
+        if (!warp_all(wait_again_seen(w, want, have, poison,
                                       SWL_PAUSE("rows from local writers", b->channel, index))))
             return;
     }

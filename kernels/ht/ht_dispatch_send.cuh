@@ -27,7 +27,6 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     const uint32_t n = select_in_node(&b->h, token, node, SWL_ID_VALID, b->a->weights, list);
     const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
     char *slot = g->window + g->at.ht.send_ring + ring * swl_slot_bytes(&g->shape);
-    const struct wait_at at = dispatch_at(b, SWL_FAULT_STAGE, SWL_WARP_SENDER, SWL_NO_PEER);
 
     if (lane_id() == 0)
         order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
@@ -41,7 +40,7 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
         store_data((struct vec16 *)slot + i, v);
     }
     if (!row_copy(copier, b->a->tokens + (uint64_t)token * b->a->row_bytes, b->a->row_bytes,
-                  lane_id() == 0 ? slot + b->slot_row_at : 0, &b->common->watch, at))
+                  lane_id() == 0 ? slot + b->slot_row_at : 0, b->waiter))
         return false;
     bulk_wait<0>(); /* complete, not only read: the NIC reads the slot next */
     warp_sync();
@@ -53,10 +52,9 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
 SWL_DEV struct ring_room send_room_of(const struct dispatch_block *b)
 {
     struct ring_room room =
-        ring_room_of(b->g, &b->h, &b->common->watch, b->rings.out_room, b->a->block.nrings);
+        ring_room_of(b->g, &b->h, b->waiter, b->rings.out_room, b->a->block.nrings);
 
     room.credit = b->g->at.ht.send_credit;
-    room.at = dispatch_at(b, SWL_FAULT_SEND_CREDIT, SWL_WARP_SENDER, SWL_NO_PEER);
     return room;
 }
 
@@ -77,8 +75,6 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
 {
     const struct swl_device_group *g = b->g;
     const struct connection conn = out_connection(g, x);
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_QUEUE, SWL_WARP_SEND_COORDINATOR, SWL_NO_PEER);
     const uint32_t stride = swl_slot_bytes(&g->shape);
     const uint32_t used = b->slot_row_at + b->a->row_bytes;
     const uint64_t slot = sent % g->shape.ring_slots;
@@ -88,14 +84,13 @@ SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sen
     bool ok = true;
 
     if (used >= stride - stride / 8) { /* one write for the chunk: little between the slots */
-        ok = connection_write(conn, {from, to, (n - 1) * stride + used}, &b->common->watch, at);
+        ok = connection_write(conn, {from, to, (n - 1) * stride + used}, b->waiter);
     } else {
         for (uint32_t i = 0; ok && i < n; i++)
-            ok = connection_write(conn,
-                                  {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used},
-                                  &b->common->watch, at);
+            ok = connection_write(
+                conn, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used}, b->waiter);
     }
-    return ok && connection_tell(conn, g->at.ht.recv_tail, n, &b->common->watch, at);
+    return ok && connection_tell(conn, g->at.ht.recv_tail, n, b->waiter);
 }
 
 /* Post what ring x has ready. Returns slots posted, or -1. */
@@ -118,8 +113,7 @@ SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
     const struct swl_device_group *g = b->g;
     const uint32_t c = g->shape.nchannels;
     const uint32_t nrings = channel_rings(out_rings(g), b->channel, c);
-    const struct wait_at at =
-        dispatch_at(b, SWL_FAULT_ARRIVAL, SWL_WARP_SEND_COORDINATOR, g->shape.rank);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
     uint32_t open = nrings;
 
     while (open) {
@@ -138,9 +132,8 @@ SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
             open += g->ht.next.sent[x] != end;
         }
         if (open && !moved &&
-            (!out_poll_channel(g, b->channel, &b->common->watch, at) ||
-             !wait_again(&b->common->watch, at, open, 0,
-                         SWL_PAUSE("finished slots of own senders", b->channel, open))))
+            (!out_poll_channel(g, b->channel, w) ||
+             !wait_again(w, open, 0, SWL_PAUSE("finished slots of own senders", b->channel, open))))
             return;
     }
 }

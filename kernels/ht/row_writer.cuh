@@ -43,7 +43,6 @@ static_assert(sizeof(struct link_target) <= SWL_TARGET_BYTES, "picture of block.
 
 struct row_writer {
     const struct swl_device_group *g;
-    const struct swl_watch *w;
     struct copier *copier;
     struct warp_scratch *list;        /* sel[n], sorted by gpu */
     struct link_state *link;          /* [nlocal] */
@@ -57,7 +56,7 @@ struct row_writer {
     uint32_t unmarked;   /* rows written since the last one */
     uint32_t marked;     /* 1: a mark waits to be published */
     uint32_t mark_piece; /* pieces stored when it was set */
-    struct wait_at at;
+    struct waiter waiter;
 };
 
 SWL_DEV struct link_state *link_states_of(const struct swl_block *b, uint32_t nlinks)
@@ -78,7 +77,7 @@ SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
     const uint64_t *word =
         own_word(g, g->at.ht.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
 
-    return word_position(read_from_peer(word), rw->w->gen, g->shape.start_low);
+    return word_position(read_from_peer(word), rw->waiter.watch->gen, g->shape.start_low);
 }
 
 /* All lanes of one warp, after await_entries: where the rows of this call go. */
@@ -149,7 +148,7 @@ SWL_DEV void row_write_publish(struct row_writer *rw, bool all)
             l->marked = l->sent;
         if (l->marked != l->published)
             publish_to_peer(peer_word(g, gpu, g->at.ht.link_tail, mine),
-                            gen_word(rw->w->gen, l->marked));
+                            gen_word(rw->waiter.watch->gen, l->marked));
         l->published = l->marked;
     }
     rw->marked = 0;
@@ -246,15 +245,13 @@ SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
     struct link_state *l = &rw->link[gpu];
-    struct wait_at at = rw->at;
+    const struct waiter w = wait_for(rw->waiter, SWL_FAULT_LINK_CREDIT, g->local_rank[gpu]);
 
-    at.kind = SWL_FAULT_LINK_CREDIT;
-    at.peer = g->local_rank[gpu];
     for (;;) {
         l->freed = link_head(rw, gpu);
         if (l->sent - l->freed < rw->target[gpu].nslots)
             return true;
-        if (!wait_again(rw->w, at, l->sent, l->freed, SWL_PAUSE("link credit", at.peer, rw->q)))
+        if (!wait_again(w, l->sent, l->freed, SWL_PAUSE("link credit", w.peer, rw->q)))
             return false;
     }
 }
@@ -331,7 +328,7 @@ SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint3
                             (list->heads >> first >> lane & 1) &&
                                 (first == 32 || list->entries.of == r),
                             &dst) ||
-            !row_copy_end(rw->copier, row, &ahead, rw->row_bytes, dst, rw->w, rw->at))
+            !row_copy_end(rw->copier, row, &ahead, rw->row_bytes, dst, rw->waiter))
             return false;
         next->begun = ahead.begun;
     }

@@ -45,7 +45,6 @@ SWL_DEV struct sum_term *list_terms(struct sum_list *list)
 
 struct gatherer {
     const struct swl_device_group *g;
-    const struct swl_watch *w;
     struct warp_scratch *scratch;
     const char *tokens; /* this rank's input rows */
     uint64_t gen_call;
@@ -53,7 +52,7 @@ struct gatherer {
     uint32_t row_bytes;
     uint32_t dtype;
     uint32_t own; /* of this lane: rows of this rank's plain tensor that need no server */
-    struct wait_at at;
+    struct waiter waiter;
 };
 
 SWL_DEV uint64_t fetch_word(uint64_t gen, uint64_t position, uint32_t row)
@@ -77,7 +76,7 @@ SWL_DEV void fetch_ask(const struct gatherer *ga, struct sum_term *term, uint64_
     const uint64_t slot = position & (slots - 1);
 
     post_to_peer(peer_word(g, term->ring, g->at.ht.fetch_request, mine * slots + slot),
-                 fetch_word(ga->w->gen, position, term->row));
+                 fetch_word(ga->waiter.watch->gen, position, term->row));
     term->position = (uint32_t)position;
     term->at = g->window + g->at.ht.fetch_row + (theirs * slots + slot) * g->shape.row_bytes;
 }
@@ -88,16 +87,17 @@ SWL_DEV bool fetch_needed(const struct gatherer *ga)
     bool plain = false;
 
     for (uint32_t i = lane_id(); i < ga->g->shape.nlocal; i += 32)
-        plain = plain || (i != ga->g->shape.local && !entry_of(ga->g, i, ga->w->call)->direct);
+        plain = plain ||
+                (i != ga->g->shape.local && !entry_of(ga->g, i, ga->waiter.watch->call)->direct);
     return warp_any(plain);
 }
 
 /* One lane: has local rank `local` row `row`? A missing row adds nothing and is reported. */
 SWL_DEV bool term_exists(const struct gatherer *ga, uint32_t local, uint32_t row)
 {
-    if (row < entry_of(ga->g, local, ga->w->call)->rows)
+    if (row < entry_of(ga->g, local, ga->waiter.watch->call)->rows)
         return true;
-    or_in_gpu(ga->w->async_bits, SWL_ASYNC_OVERFLOW);
+    or_in_gpu(ga->waiter.watch->async_bits, SWL_ASYNC_OVERFLOW);
     return false;
 }
 
@@ -105,7 +105,7 @@ SWL_DEV bool term_exists(const struct gatherer *ga, uint32_t local, uint32_t row
 SWL_DEV void term_of_local(struct gatherer *ga, uint32_t local, uint32_t row, struct sum_term *term)
 {
     const struct swl_device_group *g = ga->g;
-    const struct swl_entry *e = entry_of(g, local, ga->w->call);
+    const struct swl_entry *e = entry_of(g, local, ga->waiter.watch->call);
 
     term->kind = SUM_HERE;
     term->wide = 0;
@@ -138,7 +138,7 @@ SWL_DEV uint64_t term_seen(const struct gatherer *ga, const struct sum_term *ter
     word =
         own_word(g, g->at.ht.fetch_done, (uint64_t)term->ring * g->shape.ngatherers + ga->number);
     /* acquire: pairs with serve_tell */
-    return word_position(read_from_peer(word), ga->w->gen, g->shape.start_low);
+    return word_position(read_from_peer(word), ga->waiter.watch->gen, g->shape.start_low);
 }
 
 /* How much further than the term the ring has come; not above 0: it has not arrived. */
@@ -150,19 +150,19 @@ SWL_DEV int term_lead(const struct sum_term *term, uint64_t seen)
 SWL_DEV bool await_term(const struct gatherer *ga, const struct sum_term *term)
 {
     const bool partial = term->kind == SUM_PARTIAL;
-    struct wait_at at = ga->at;
-
-    at.kind = partial ? SWL_FAULT_PARTIAL : SWL_FAULT_FETCH;
-    at.peer =
+    const uint32_t rank =
         partial ? ga->g->out[term->ring / ga->g->shape.nrings].rank : ga->g->local_rank[term->ring];
+    const struct waiter w =
+        wait_for(ga->waiter, partial ? SWL_FAULT_PARTIAL : SWL_FAULT_FETCH, rank);
+
     for (;;) {
         const uint64_t seen = term_seen(ga, term);
         const int lead = term_lead(term, seen);
 
         if (lead > 0)
             return true;
-        if (!wait_again(ga->w, at, seen + 1 - (int64_t)lead, seen,
-                        SWL_PAUSE(partial ? "partial sum of rank" : "fetched row of rank", at.peer,
+        if (!wait_again(w, seen + 1 - (int64_t)lead, seen,
+                        SWL_PAUSE(partial ? "partial sum of rank" : "fetched row of rank", rank,
                                   ga->number)))
             return false;
     }
@@ -202,5 +202,5 @@ SWL_DEV void gatherer_exit(const struct gatherer *ga, uint32_t all)
     warp_sync();
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
         publish_to_peer(peer_word(g, i, g->at.exit, g->shape.local),
-                        gen_word(ga->w->gen, ga->w->call));
+                        gen_word(ga->waiter.watch->gen, ga->waiter.watch->call));
 }

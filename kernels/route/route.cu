@@ -21,6 +21,7 @@ SWL_DEV struct route_block route_block_of(const struct swl_route_args *a)
     b.a = a;
     b.g = g;
     b.common = block_common_of();
+    b.waiter = waiter_of(&b.common->watch, SWL_WARP_ROUTE, 0);
     b.head = (struct swl_handle_head *)(a->handle + l.head);
     b.row = (uint32_t *)(a->handle + l.row);
     b.id = (uint32_t *)(a->handle + l.id);

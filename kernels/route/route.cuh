@@ -11,6 +11,7 @@ struct route_block { /* equal in all threads of a warp */
     const struct swl_route_args *a;
     const struct swl_device_group *g;
     struct block_common *common;
+    struct waiter waiter;
     struct swl_handle_head *head;
     uint32_t *row, *id, *at, *list, *list_start, *recv_n;
     struct warp_scratch *scratch;
@@ -19,13 +20,6 @@ struct route_block { /* equal in all threads of a warp */
     uint32_t first_token, end_token;
     uint32_t seq; /* of the mailbox; thread 0 of block 0 only */
 };
-
-SWL_DEV struct wait_at route_at(uint32_t kind, uint32_t peer)
-{
-    const struct wait_at at = {kind, SWL_WARP_ROUTE, 0, peer};
-
-    return at;
-}
 
 SWL_DEV uint32_t block_thread()
 {
@@ -56,7 +50,7 @@ SWL_DEV bool grid_sync(const struct route_block *b, uint32_t number)
 
     block_sync();
     if (first_thread()) {
-        const struct wait_at at = route_at(SWL_FAULT_GRID, b->g->shape.rank);
+        const struct waiter w = wait_for(b->waiter, SWL_FAULT_GRID, b->g->shape.rank);
 
         add_in_gpu(&s->barrier, 1u); /* releases what the block wrote */
         while (b->common->go) {
@@ -64,8 +58,7 @@ SWL_DEV bool grid_sync(const struct route_block *b, uint32_t number)
 
             if (seen >= want)
                 break;
-            b->common->go =
-                wait_again(&b->common->watch, at, want, seen, SWL_PAUSE("grid barrier", number, 0));
+            b->common->go = wait_again(w, want, seen, SWL_PAUSE("grid barrier", number, 0));
         }
     }
     block_sync();

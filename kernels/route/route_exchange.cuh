@@ -35,17 +35,16 @@ SWL_DEV uint64_t table_row(const struct route_block *b, uint32_t rank)
 
 /* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair `qp`
  * to that rank between two block barriers. */
-SWL_DEV bool await_message(const struct route_block *b, const uint64_t *word, uint64_t seen,
-                           struct wait_at at, struct swl_qp *qp)
+SWL_DEV bool await_message(const uint64_t *word, uint64_t seen, struct waiter w, struct swl_qp *qp)
 {
     for (;;) {
         const uint64_t now = read_from_nic(word);
 
         if (now > seen)
             return true;
-        if (!qp_poll(qp, &b->common->watch, at) ||
-            !wait_again(&b->common->watch, at, seen + 1, now,
-                        SWL_PAUSE("route message of rank", at.peer, swl_fault_place(at.kind))))
+        if (!qp_poll(qp, w) ||
+            !wait_again(w, seen + 1, now,
+                        SWL_PAUSE("route message of rank", w.peer, swl_fault_place(w.kind))))
             return false;
     }
 }
@@ -59,12 +58,12 @@ SWL_DEV bool await_locals(const struct route_block *b, uint64_t array, uint32_t 
     for (uint32_t i = block_thread(); ok && i < g->shape.nlocal; i += block_threads())
         for (;;) {
             const uint64_t seen = read_from_peer(own_word(g, array, i));
-            const struct wait_at at = route_at(kind, g->local_rank[i]);
+            const struct waiter w = wait_for(b->waiter, kind, g->local_rank[i]);
 
             if (seen == b->common->gen_call)
                 break;
-            ok = wait_again(&b->common->watch, at, b->common->gen_call, seen,
-                            SWL_PAUSE("route word of rank", at.peer, swl_fault_place(kind)));
+            ok = wait_again(w, b->common->gen_call, seen,
+                            SWL_PAUSE("route word of rank", w.peer, swl_fault_place(kind)));
             if (!ok)
                 break;
         }
@@ -115,12 +114,10 @@ SWL_DEV bool message_out(const struct route_block *b, uint32_t n, uint64_t from,
     const uint32_t x = n * g->shape.nrings;
     const struct connection conn = out_connection(g, x);
     const uint32_t j = g->out[n].served;
-    const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->out[n].rank);
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_QUEUE, g->out[n].rank);
 
-    if (!connection_write(conn, {from + 4ull * n * words, to + 4ull * j * words, 4 * words},
-                          &b->common->watch, at) ||
-        !qp_add(conn.qp, &b->common->watch, at, conn.remote->base + counter + 8ull * j,
-                conn.remote->signal_rkey, 1))
+    if (!connection_write(conn, {from + 4ull * n * words, to + 4ull * j * words, 4 * words}, w) ||
+        !qp_add(conn.qp, w, conn.remote->base + counter + 8ull * j, conn.remote->signal_rkey, 1))
         return false;
     qp_ring(conn.qp);
     return true;
@@ -156,7 +153,7 @@ SWL_DEV uint32_t message_number(const struct route_block *b, uint32_t number, ui
 {
     if (number <= most)
         return number;
-    watch_bounds(&b->common->watch, route_at(kind, rank), most, number);
+    wait_bounds(wait_for(b->waiter, kind, rank), most, number);
     return 0;
 }
 
@@ -168,8 +165,8 @@ SWL_DEV bool forward_counts(const struct route_block *b)
     const uint32_t columns = 1 + s->nlocal_experts;
 
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
-        if (!await_message(b, own_word(g, g->at.counts_tail, j), g->counts_seen[j],
-                           route_at(SWL_FAULT_COUNTS, g->in[j].rank),
+        if (!await_message(own_word(g, g->at.counts_tail, j), g->counts_seen[j],
+                           wait_for(b->waiter, SWL_FAULT_COUNTS, g->in[j].rank),
                            in_connection(g, j * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->counts_seen[j]++;
@@ -242,13 +239,13 @@ SWL_DEV bool forward_bases(const struct route_block *b)
     for (uint32_t j = 0; j < s->nserved; j++) {
         const uint32_t y = j * s->nrings, n = g->in[j].remote;
         const struct connection conn = in_connection(g, y);
-        const struct wait_at at = route_at(SWL_FAULT_QUEUE, g->in[j].rank);
+        const struct waiter w = wait_for(b->waiter, SWL_FAULT_QUEUE, g->in[j].rank);
 
         if (!connection_write(conn,
                               {g->at.bases_out + 4ull * j * s->max_local,
                                g->at.bases_in + 4ull * n * s->max_local, 4 * s->max_local},
-                              &b->common->watch, at) ||
-            !qp_add(conn.qp, &b->common->watch, at, conn.remote->base + g->at.bases_tail + 8ull * n,
+                              w) ||
+            !qp_add(conn.qp, w, conn.remote->base + g->at.bases_tail + 8ull * n,
                     conn.remote->signal_rkey, 1))
             return false;
         qp_ring(conn.qp);
@@ -263,8 +260,8 @@ SWL_DEV bool take_bases(const struct route_block *b)
     const struct swl_shape *s = &g->shape;
 
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
-        if (!await_message(b, own_word(g, g->at.bases_tail, n), g->bases_seen[n],
-                           route_at(SWL_FAULT_BASES, g->out[n].rank),
+        if (!await_message(own_word(g, g->at.bases_tail, n), g->bases_seen[n],
+                           wait_for(b->waiter, SWL_FAULT_BASES, g->out[n].rank),
                            out_connection(g, n * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->bases_seen[n]++;

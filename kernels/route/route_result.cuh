@@ -73,8 +73,8 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
         if (!any)
             continue;
         if (first_thread()) {
-            if (!await_message(b, own_word(g, g->at.fix_tail, j), g->fix_seen[j],
-                               route_at(SWL_FAULT_FIX, g->in[j].rank),
+            if (!await_message(own_word(g, g->at.fix_tail, j), g->fix_seen[j],
+                               wait_for(b->waiter, SWL_FAULT_FIX, g->in[j].rank),
                                in_connection(g, j * s->nrings).qp))
                 b->common->step_failed = 1;
             g->fix_seen[j]++;
@@ -180,8 +180,8 @@ SWL_DEV bool await_fix(const struct route_block *b, uint32_t straddler)
 
         if (seen == b->common->gen_call)
             return true;
-        if (!wait_again(&b->common->watch, route_at(SWL_FAULT_FIX, straddler), b->common->gen_call,
-                        seen, SWL_PAUSE("expert counts of rank", straddler, 0)))
+        if (!wait_again(wait_for(b->waiter, SWL_FAULT_FIX, straddler), b->common->gen_call, seen,
+                        SWL_PAUSE("expert counts of rank", straddler, 0)))
             return false;
     }
 }

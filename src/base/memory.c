@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ncclResult_t refuse(const char *format, va_list args)
+static ncclResult_t fail_no_memory(const char *format, va_list args)
 {
     char what[160];
 
@@ -24,7 +24,7 @@ ncclResult_t swl_no_memory(const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    rc = refuse(format, args);
+    rc = fail_no_memory(format, args);
     va_end(args);
     return rc;
 }
@@ -37,7 +37,7 @@ void *swl_calloc(uint64_t n, size_t bytes, const char *format, ...)
     if (memory)
         return memory;
     va_start(args, format);
-    (void)refuse(format, args);
+    (void)fail_no_memory(format, args);
     va_end(args);
     return NULL;
 }

@@ -164,7 +164,7 @@ static bool parse_text(const char *text, char *at)
     return true;
 }
 
-static bool parse(const struct swl_option_row *row, const char *text, void *at)
+static bool parse_value(const struct swl_option_row *row, const char *text, void *at)
 {
     const char *unknown;
 
@@ -213,7 +213,7 @@ bool swl_option_valid(const struct swl_option_row *row, const char *text)
     struct swl_options scratch;
 
     memset(&scratch, 0, sizeof(scratch));
-    return parse(row, text, (char *)&scratch + row->offset);
+    return parse_value(row, text, (char *)&scratch + row->offset);
 }
 
 /* The words of a row as a sentence names them. */
@@ -288,7 +288,7 @@ static void read_row(const struct swl_option_row *row, struct swl_options *optio
         name = row->fallback;
         text = swl_env(name);
     }
-    if (text && !parse(row, text, at))
+    if (text && !parse_value(row, text, at))
         warn(row, name, text);
 }
 

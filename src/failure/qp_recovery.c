@@ -223,8 +223,8 @@ void swl_qp_recovery_gone(struct swl_qp_recovery *m, uint32_t rank)
 
 /* ---- what this rank does ---- */
 
-static bool say(struct swl_qp_recovery *m, const struct pair *p, enum swl_qp_recovery_kind kind,
-                struct swl_control_message *message)
+static bool send_step(struct swl_qp_recovery *m, const struct pair *p,
+                      enum swl_qp_recovery_kind kind, struct swl_control_message *message)
 {
     message->kind = (uint16_t)kind;
     message->value[0] = m->round;
@@ -232,12 +232,12 @@ static bool say(struct swl_qp_recovery *m, const struct pair *p, enum swl_qp_rec
     return m->ops->send(m->context, p->rank, message);
 }
 
-static void ask(struct swl_qp_recovery *m, struct pair *p)
+static void ask_peer(struct swl_qp_recovery *m, struct pair *p)
 {
     struct swl_control_message message = {.value = {0, 0, p->broken, m->generation}};
 
     if (p->ask)
-        p->ask = !say(m, p, SWL_QP_RECOVERY_ASK, &message);
+        p->ask = !send_step(m, p, SWL_QP_RECOVERY_ASK, &message);
 }
 
 static ncclResult_t reset_pair(struct swl_qp_recovery *m, struct pair *p)
@@ -259,7 +259,7 @@ static ncclResult_t step_link(struct swl_qp_recovery *m, const struct pair *p, u
 
     if (!l->offered) {
         memcpy(message.bytes, l->mine.bytes, sizeof(l->mine.bytes));
-        l->offered = say(m, p, SWL_QP_RECOVERY_OFFER, &message);
+        l->offered = send_step(m, p, SWL_QP_RECOVERY_OFFER, &message);
     }
     if (l->offered && l->has_theirs && !l->connected) {
         SWL_TRY(m->ops->connect(m->context, i, &l->theirs));
@@ -267,7 +267,7 @@ static ncclResult_t step_link(struct swl_qp_recovery *m, const struct pair *p, u
     }
     if (l->connected && !l->told) {
         SWL_TRY(m->ops->read(m->context, i, message.value + 3));
-        l->told = say(m, p, SWL_QP_RECOVERY_WORDS_MESSAGE, &message);
+        l->told = send_step(m, p, SWL_QP_RECOVERY_WORDS_MESSAGE, &message);
     }
     return ncclSuccess;
 }
@@ -283,7 +283,7 @@ static ncclResult_t step_pair(struct swl_qp_recovery *m, struct pair *p)
                         "queue pairs to rank %" PRIu32 " cannot be connected anew: that rank is "
                         "gone",
                         p->rank);
-    ask(m, p);
+    ask_peer(m, p);
     if (!p->agreed || p->ask)
         return ncclSuccess;
     if (!p->broken && !p->theirs_broken) {
@@ -314,7 +314,7 @@ static void stop(struct swl_qp_recovery *m, ncclResult_t rc)
         struct swl_control_message message = {.value = {0, 0, (uint64_t)rc}};
 
         if (!m->pairs[p].gone)
-            (void)say(m, &m->pairs[p], SWL_QP_RECOVERY_STOP, &message);
+            (void)send_step(m, &m->pairs[p], SWL_QP_RECOVERY_STOP, &message);
     }
 }
 

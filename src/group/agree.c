@@ -284,7 +284,8 @@ static void know_processes(struct ncclEpGroup *g, const struct agreement *all)
 }
 
 /* What all ranks find alike is logged once in each process. */
-static ncclResult_t judge(struct ncclEpGroup *g, const struct agreement *all, bool *agreed_p)
+static ncclResult_t judge_answers(struct ncclEpGroup *g, const struct agreement *all,
+                                  bool *agreed_p)
 {
     ncclResult_t rc;
 
@@ -322,7 +323,7 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *g, const struct swl_group_confi
     exchanged = swl_bootstrap_allgather(&g->boot, &mine, all, sizeof(mine));
     rc = swl_first_failure(rc, exchanged);
     if (rc == ncclSuccess)
-        rc = judge(g, all, agreed_p);
+        rc = judge_answers(g, all, agreed_p);
     free(all);
     return rc;
 }

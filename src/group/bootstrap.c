@@ -141,7 +141,7 @@ static bool news_of_gone(struct swl_bootstrap *boot)
 }
 
 /* The exchange ends with nobody's bytes, or never: a rank is gone. */
-static ncclResult_t gone(struct swl_bootstrap *boot)
+static ncclResult_t rank_gone(struct swl_bootstrap *boot)
 {
     const struct swl_host_news *hosts = boot->hosts;
     ncclResult_t rc;
@@ -165,7 +165,7 @@ static ncclResult_t not_finished(struct swl_bootstrap *boot)
     if (boot->hosts)
         missing = one_gone(boot) ? boot->hosts->missing : swl_host_news_missing(boot->hosts);
     if (one_gone(boot) && missing == UINT32_MAX)
-        return gone(boot);
+        return rank_gone(boot);
     if (missing != UINT32_MAX)
         snprintf(who, sizeof(who), "rank %" PRIu32, missing);
     swl_time_text(boot->timeout_ns + boot->grace_ns, time, sizeof(time));
@@ -239,7 +239,7 @@ static ncclResult_t end_gather(struct swl_bootstrap *boot, const char *all, size
     /* one that failed, as a peer has left, ends as well, and with bytes of nobody */
     rc = comm_state(boot);
     return rc != ncclSuccess && rc != ncclInProgress && news_of_gone(boot)
-               ? gone(boot)
+               ? rank_gone(boot)
                : nccl_done(boot, rc, "ncclAllGather");
 }
 
@@ -265,8 +265,8 @@ static ncclResult_t gather_piece(struct swl_bootstrap *boot, const char *mine, s
     return end_gather(boot, own + boot->piece_bytes, bytes);
 }
 
-static ncclResult_t gather(struct swl_bootstrap *boot, const void *mine, void *all,
-                           size_t bytes_each)
+static ncclResult_t gather_parts(struct swl_bootstrap *boot, const void *mine, void *all,
+                                 size_t bytes_each)
 {
     for (size_t at = 0; at < bytes_each; at += boot->piece_bytes) {
         size_t bytes = (size_t)swl_min_u64(boot->piece_bytes, bytes_each - at);
@@ -292,7 +292,7 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
             memcpy(all, mine, bytes_each);
         return ncclSuccess;
     }
-    rc = gather(boot, mine, all, bytes_each);
+    rc = gather_parts(boot, mine, all, bytes_each);
     boot->diverged = rc != ncclSuccess;
     if (boot->diverged && boot->hosts)
         swl_host_news_fail(boot->hosts, rc, phase_of(boot));

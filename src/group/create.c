@@ -82,7 +82,7 @@ static void copy_config(struct ncclEpGroup *g, const struct swl_group_config *c)
 
 /* ---- memory, mappings, network ---- */
 
-static ncclResult_t allocate(struct ncclEpGroup *g)
+static ncclResult_t allocate_group(struct ncclEpGroup *g)
 {
     SWL_TRY(swl_window_open(&g->window, g->plan.at.bytes));
     SWL_TRY(swl_window_start(&g->window, &g->plan.shape, g->boot.stream, g->setup_ns));
@@ -108,7 +108,7 @@ static ncclResult_t share_error_page(struct ncclEpGroup *g, struct swl_gpu_share
 static ncclResult_t share_window(struct ncclEpGroup *g)
 {
     struct swl_gpu_share *shares = calloc(g->info.nranks, sizeof(*shares));
-    ncclResult_t rc = shares ? allocate(g) : swl_no_memory("the shares");
+    ncclResult_t rc = shares ? allocate_group(g) : swl_no_memory("the shares");
 
     rc = swl_bootstrap_agree(&g->boot, rc, "allocating");
     g->boot.phase = "sharing memory";
@@ -176,7 +176,7 @@ static ncclResult_t connect_nodes(struct ncclEpGroup *g)
 }
 
 /* Local: all that is left before the first kernel. */
-static ncclResult_t start(struct ncclEpGroup *g)
+static ncclResult_t start_group(struct ncclEpGroup *g)
 {
     const struct swl_plan *plan = &g->plan;
     struct swl_tables_config config = {
@@ -214,7 +214,7 @@ static ncclResult_t build(struct ncclEpGroup *g, const struct swl_group_config *
     if (g->topology.nnodes > 1)
         rc = connect_nodes(g);
     if (rc == ncclSuccess)
-        rc = start(g);
+        rc = start_group(g);
     return swl_bootstrap_agree(&g->boot, rc, "connecting");
 }
 

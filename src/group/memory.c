@@ -52,7 +52,7 @@ static ncclResult_t publish(struct ncclEpGroup *group, uint32_t index)
     return swl_first_failure(rc, SWL_CUDA(swl_gpu_host_free(host)));
 }
 
-static ncclResult_t compare(const struct part *parts, uint32_t nranks, ncclResult_t mine)
+static ncclResult_t compare_parts(const struct part *parts, uint32_t nranks, ncclResult_t mine)
 {
     if (mine != ncclSuccess)
         return mine;
@@ -96,7 +96,7 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
         rc = swl_first_failure(rc,
                                swl_bootstrap_allgather(&group->boot, &mine, parts, sizeof(mine)));
         if (rc == ncclSuccess)
-            rc = compare(parts, nranks, rc);
+            rc = compare_parts(parts, nranks, rc);
         for (uint32_t r = 0; r < nranks; r++)
             shares[r] = parts[r].share;
     } else { /* the others wait for this rank */
@@ -114,7 +114,7 @@ static ncclResult_t share(struct ncclEpGroup *group, uint32_t index, uint64_t by
 }
 
 /* Local. The table must not name the memory any more. */
-static ncclResult_t discard(struct swl_shared *shared)
+static ncclResult_t discard_shared(struct swl_shared *shared)
 {
     ncclResult_t rc = swl_window_unmap(&shared->map);
 
@@ -139,7 +139,7 @@ ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, ncclResult
     if (rc != ncclSuccess) {
         (void)swl_window_unmap(&group->shared[index].map);
         (void)publish(group, index);
-        (void)discard(&group->shared[index]);
+        (void)discard_shared(&group->shared[index]);
         return rc;
     }
     group->shared[index].offset = group->next_offset;
@@ -182,7 +182,7 @@ ncclResult_t swl_memory_release(struct ncclEpGroup *group)
     ncclResult_t rc = ncclSuccess;
 
     for (uint32_t i = 0; i < SWL_MEMORIES; i++)
-        rc = swl_first_failure(rc, discard(&group->shared[i]));
+        rc = swl_first_failure(rc, discard_shared(&group->shared[i]));
     group->info.nregions = 0;
     return rc;
 }

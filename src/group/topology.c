@@ -47,7 +47,7 @@ ncclResult_t swl_topology_key(ncclComm_t comm, uint32_t rank, int32_t option, ui
     return ncclSuccess;
 }
 
-static bool allocate(struct swl_topology *t, uint32_t nranks)
+static bool allocate_topology(struct swl_topology *t, uint32_t nranks)
 {
     t->rank_node = calloc(nranks, sizeof(uint32_t));
     t->rank_local = calloc(nranks, sizeof(uint32_t));
@@ -60,7 +60,7 @@ ncclResult_t swl_topology_make(struct swl_topology *topology, const uint64_t *ke
 {
     struct swl_topology t = {.nranks = nranks};
 
-    if (!allocate(&t, nranks)) {
+    if (!allocate_topology(&t, nranks)) {
         swl_topology_free(&t);
         return swl_no_memory("the tables of %" PRIu32 " ranks", nranks);
     }

@@ -57,37 +57,38 @@ __device__ void bench_watch(struct swl_watch *w, const struct bench_args *a)
 }
 
 /* One lane, one queue pair: messages in chunks of 8 with a signal behind each chunk. */
-__device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
-                           uint32_t q)
+__device__ bool bench_puts(const struct bench_args *a, const struct swl_watch *watch,
+                           struct swl_qp *qp, uint32_t q)
 {
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, q, 0};
+    const struct waiter w = {watch, SWL_FAULT_QUEUE, SWL_WARP_NONE, q, 0};
     const uint64_t base = signal_bytes + q * (payload_bytes / most_qps);
 
     for (uint32_t i = 0; i < a->messages; i++) {
         const uint64_t offset = base + static_cast<uint64_t>(i % a->slots) * a->bytes;
 
-        if (!qp_write(qp, w, at, qp_local(a->window + offset, a->payload_lkey, a->bytes),
+        if (!qp_write(qp, w, qp_local(a->window + offset, a->payload_lkey, a->bytes),
                       {reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey}))
             return false;
         if (i % 8 != 7 && i + 1 != a->messages)
             continue;
-        if (!qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far) + 8 * q, a->signal_rkey, 1))
+        if (!qp_add(qp, w, reinterpret_cast<uint64_t>(a->far) + 8 * q, a->signal_rkey, 1))
             return false;
         qp_ring(qp);
     }
-    return qp_flush(qp, w, at);
+    return qp_flush(qp, w);
 }
 
 /* Every block posts to queue pair 0 with one lane. */
-__device__ bool bench_shared(const struct bench_args *a, const struct swl_watch *w, uint32_t block)
+__device__ bool bench_shared(const struct bench_args *a, const struct swl_watch *watch,
+                             uint32_t block)
 {
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, block, 0};
+    const struct waiter w = {watch, SWL_FAULT_QUEUE, SWL_WARP_NONE, block, 0};
     const uint64_t offset = signal_bytes + 64ull * block;
     struct swl_qp *qp = a->qps;
     uint64_t index;
 
     for (uint32_t i = 0; i < a->messages; i += a->together) {
-        if (!qp_shared_reserve(qp, w, at, a->together, &index))
+        if (!qp_shared_reserve(qp, w, a->together, &index))
             return false;
         for (uint32_t k = 0; k < a->together; k++) {
             struct swl_wqe e;
@@ -98,20 +99,20 @@ __device__ bool bench_shared(const struct bench_args *a, const struct swl_watch 
                 {reinterpret_cast<uint64_t>(a->far) + offset, a->payload_rkey});
             qp_put(qp, index + k, &e);
         }
-        if (!qp_shared_commit(qp, w, at, index, a->together))
+        if (!qp_shared_commit(qp, w, index, a->together))
             return false;
         if (i / together != (i + a->together) / together)
             qp_shared_ring(qp);
     }
-    return qp_shared_flush(qp, w, at);
+    return qp_shared_flush(qp, w);
 }
 
 /* 16 bytes and a signal there, the same back; result[0]: ns of all rounds. */
-__device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp,
-                           bool first)
+__device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *watch,
+                           struct swl_qp *qp, bool first)
 {
     const uint32_t words[4] = {1, 2, 3, 4};
-    const struct wait_at at = {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0};
+    const struct waiter w = {watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0};
     const uint64_t *word = reinterpret_cast<const uint64_t *>(a->window);
     uint64_t begin = 0;
 
@@ -120,26 +121,26 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
             begin = clock_ns();
         for (const uint64_t want = a->first + i + (first ? 0 : 1);;) {
             const uint64_t poison =
-                peek_from_peer(w->poison); /* under way together with the word */
+                peek_from_peer(watch->poison); /* under way together with the word */
 
             if (read_from_nic(word) >= want)
                 break;
-            if (!wait_again_seen(w, at, want, 0, poison, SWL_PAUSE("bench: signal", 0, 0)))
+            if (!wait_again_seen(w, want, 0, poison, SWL_PAUSE("bench: signal", 0, 0)))
                 return false;
         }
         const uint64_t far = reinterpret_cast<uint64_t>(a->far) + signal_bytes;
 
-        if (!(a->inlined ? qp_write_inline(qp, w, at, words, sizeof(words), {far, a->payload_rkey})
-                         : qp_write(qp, w, at,
-                                    qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
-                                    {far, a->payload_rkey})) ||
-            !qp_add(qp, w, at, reinterpret_cast<uint64_t>(a->far), a->signal_rkey, 1))
+        if (!(a->inlined
+                  ? qp_write_inline(qp, w, words, sizeof(words), {far, a->payload_rkey})
+                  : qp_write(qp, w, qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
+                             {far, a->payload_rkey})) ||
+            !qp_add(qp, w, reinterpret_cast<uint64_t>(a->far), a->signal_rkey, 1))
             return false;
         qp_ring(qp);
     }
     a->state->result[0] = clock_ns() - begin;
     begin = clock_ns();
-    if (!qp_flush(qp, w, at))
+    if (!qp_flush(qp, w))
         return false;
     a->state->result[1] = clock_ns() - begin;
     return true;
@@ -147,9 +148,10 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
 
 /* What posting costs one lane: rounds of half a queue of WRITEs and one doorbell; result[0]: ns of the
  * entries, result[1]: of the doorbells. */
-__device__ bool bench_post(const struct bench_args *a, const struct swl_watch *w, struct swl_qp *qp)
+__device__ bool bench_post(const struct bench_args *a, const struct swl_watch *watch,
+                           struct swl_qp *qp)
 {
-    const struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_NONE, 0, 0};
+    const struct waiter w = {watch, SWL_FAULT_QUEUE, SWL_WARP_NONE, 0, 0};
     uint64_t posts = 0, rings = 0;
 
     for (uint32_t i = 0; i < a->messages; i += depth / 2) {
@@ -157,14 +159,14 @@ __device__ bool bench_post(const struct bench_args *a, const struct swl_watch *w
         uint64_t posted;
 
         for (uint32_t k = 0; k < depth / 2; k++)
-            if (!qp_write(qp, w, at, qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
+            if (!qp_write(qp, w, qp_local(a->window + signal_bytes, a->payload_lkey, a->bytes),
                           {reinterpret_cast<uint64_t>(a->far) + signal_bytes, a->payload_rkey}))
                 return false;
         posted = clock_ns();
         qp_ring(qp);
         rings += clock_ns() - posted;
         posts += posted - begin;
-        if (!qp_flush(qp, w, at))
+        if (!qp_flush(qp, w))
             return false;
     }
     a->state->result[0] = posts;

@@ -5,6 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "support"))
+import rules
 from functions import functions  # noqa: E402
 
 
@@ -58,6 +59,12 @@ extern "C" void h(int a)
 } // namespace
 """
         self.assertEqual(seen(text), [("get", 2, 2), ("h", 1, 1)])
+
+    def test_two_files_do_not_share_a_static_function_of_one_word(self):
+        texts = {"a.c": "static int take(int a)\n{\n}\n", "b.c": "static bool *take(void)\n{\n}\n",
+                 "c.c": "static int take_one(int a)\n{\n}\n", "d.c": "static int take_one(void)\n{\n}\n"}
+        self.assertEqual(list(rules.same_names(texts)),
+                         ["b.c: take() is also the name of a function in a.c"])
 
 
 if __name__ == "__main__":

@@ -261,6 +261,13 @@ TEST(Routing, NobodyChoosesExpertsOfASilentRank)
     routing.skew = 1;
     ASSERT_TRUE(swl_routing_make(&routing, &size, 0, 0, ids.data(), weights.data()));
     EXPECT_EQ(*std::max_element(ids.begin(), ids.end()), 5);
+    for (int silent : {2, 3, 9}) {
+        swl_why why{};
+
+        routing.skew = silent;
+        EXPECT_EQ(swl_routing_check(&routing, &size, &why), silent < 3) << silent;
+        EXPECT_EQ(why.text[0] == 0, silent < 3) << why.text;
+    }
 }
 
 TEST(Routing, SkewAndSpoiltEntriesShow)

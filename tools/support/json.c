@@ -46,7 +46,7 @@ static void put_text(FILE *file, const char *text)
 }
 
 /* Comma, line, indentation and key of the next entry. */
-static void begin(struct swl_json *json, const char *key)
+static void begin_entry(struct swl_json *json, const char *key)
 {
     if (json->filled)
         fputc(',', json->file);
@@ -61,7 +61,7 @@ static void begin(struct swl_json *json, const char *key)
 
 void swl_json_open(struct swl_json *json, const char *key, char bracket)
 {
-    begin(json, key);
+    begin_entry(json, key);
     fputc(bracket, json->file);
     json->depth++;
     json->filled = false;
@@ -80,19 +80,19 @@ void swl_json_close(struct swl_json *json, char bracket)
 
 void swl_json_text(struct swl_json *json, const char *key, const char *value)
 {
-    begin(json, key);
+    begin_entry(json, key);
     put_text(json->file, value);
 }
 
 void swl_json_integer(struct swl_json *json, const char *key, int64_t value)
 {
-    begin(json, key);
+    begin_entry(json, key);
     fprintf(json->file, "%" PRId64, value);
 }
 
 void swl_json_number(struct swl_json *json, const char *key, double value)
 {
-    begin(json, key);
+    begin_entry(json, key);
     if (isfinite(value))
         fprintf(json->file, "%.10g", value);
     else
@@ -101,6 +101,6 @@ void swl_json_number(struct swl_json *json, const char *key, double value)
 
 void swl_json_flag(struct swl_json *json, const char *key, bool value)
 {
-    begin(json, key);
+    begin_entry(json, key);
     fputs(value ? "true" : "false", json->file);
 }

@@ -60,7 +60,7 @@ static int connect_to(const struct addrinfo *where, uint64_t end_ns)
 
 enum heard { HEARD_NOTHING, HEARD_END, HEARD_PART, HEARD_ALL };
 
-static enum heard ask(struct guest *g, int fd, size_t *got_p)
+static enum heard ask_host(struct guest *g, int fd, size_t *got_p)
 {
     uint64_t end_ns = swl_real_ns() + g->silent_ns;
     size_t got = 0;
@@ -108,11 +108,11 @@ static enum tried answered(const struct guest *g, struct swl_why *why)
 }
 
 /* One call, on a connection that stands. */
-static enum tried call(struct guest *g, int fd, struct swl_why *why)
+static enum tried call_host(struct guest *g, int fd, struct swl_why *why)
 {
     const size_t known = sizeof g->answer.magic;
     size_t got;
-    const enum heard heard = ask(g, fd, &got);
+    const enum heard heard = ask_host(g, fd, &got);
 
     g->nsilent = heard == HEARD_NOTHING ? g->nsilent + 1 : 0;
     if (memcmp(g->answer.magic, meeting_answer_magic, got < known ? got : known) != 0) {
@@ -149,7 +149,7 @@ static enum tried fetch_once(struct guest *g, struct swl_why *why)
             continue;
         }
         memset(&g->answer, 0, sizeof g->answer);
-        tried = call(g, fd, why);
+        tried = call_host(g, fd, why);
         close(fd);
     }
     if (list)

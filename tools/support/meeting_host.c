@@ -116,7 +116,7 @@ static bool same(const char *a, const char *b, size_t bytes)
     return differs == 0;
 }
 
-static enum meeting_verdict judge(struct host *h, const struct meeting_hello *said)
+static enum meeting_verdict judge_guest(struct host *h, const struct meeting_hello *said)
 {
     const bool job = same(said->job, h->at->job, sizeof said->job);
 
@@ -137,9 +137,9 @@ static enum meeting_verdict judge(struct host *h, const struct meeting_hello *sa
 }
 
 /* A rank has said who it is. */
-static void greet(struct host *h, int fd, const struct meeting_hello *hello)
+static void greet_guest(struct host *h, int fd, const struct meeting_hello *hello)
 {
-    struct meeting_answer answer = {.verdict = judge(h, hello)};
+    struct meeting_answer answer = {.verdict = judge_guest(h, hello)};
 
     memcpy(answer.magic, meeting_answer_magic, sizeof answer.magic);
     if (answer.verdict == MEETING_WELCOME)
@@ -175,7 +175,7 @@ static void hear_all(struct host *h)
 
         memcpy(&hello, g->in, sizeof hello);
         if (!swl_socket_ended(recv(fd, &next, sizeof next, MSG_PEEK)))
-            greet(h, fd, &hello);
+            greet_guest(h, fd, &hello);
         close(fd);
     }
 }

@@ -29,7 +29,7 @@ void swl_meeting_place(const struct swl_meeting *at, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s%s:%u", six ? "[" : "", at->host, six ? "]" : "", at->port);
 }
 
-static void discard(struct lookup *l)
+static void discard_lookup(struct lookup *l)
 {
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
@@ -53,12 +53,12 @@ static void *look_up(void *arg)
     if (left) {
         if (rc == 0)
             freeaddrinfo(list);
-        discard(l);
+        discard_lookup(l);
     }
     return NULL;
 }
 
-static struct lookup *begin(const struct swl_meeting *at, const struct addrinfo *hints)
+static struct lookup *begin_lookup(const struct swl_meeting *at, const struct addrinfo *hints)
 {
     struct lookup *l = calloc(1, sizeof *l);
     pthread_condattr_t monotonic;
@@ -75,7 +75,7 @@ static struct lookup *begin(const struct swl_meeting *at, const struct addrinfo 
     pthread_cond_init(&l->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (swl_thread_create(&thread, look_up, l) != 0) {
-        discard(l);
+        discard_lookup(l);
         return NULL;
     }
     pthread_detach(thread);
@@ -98,7 +98,7 @@ static bool finish(struct lookup *l, uint64_t end_ns, int *rc_p, struct addrinfo
     *list_p = l->list;
     pthread_mutex_unlock(&l->lock);
     if (ended)
-        discard(l);
+        discard_lookup(l);
     return ended;
 }
 
@@ -115,7 +115,7 @@ struct addrinfo *swl_meeting_lookup(const struct swl_meeting *at, uint64_t end_n
     if (getaddrinfo(at->host, port, &hints, &list) == 0)
         return list;
     hints.ai_flags = 0;
-    l = begin(at, &hints);
+    l = begin_lookup(at, &hints);
     if (!l) {
         swl_why_set(why, "no thread to look up '%s'", at->host);
         return NULL;

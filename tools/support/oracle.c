@@ -281,7 +281,7 @@ static bool allocate_rank(struct swl_oracle *o, struct rank_result *r)
     return r->src && r->token && r->idx && r->weights && r->expert_rows && r->source_rows;
 }
 
-static bool allocate(struct swl_oracle *o)
+static bool allocate_oracle(struct swl_oracle *o)
 {
     size_t nranks = (size_t)o->shape.nranks;
     bool ok = true;
@@ -330,7 +330,7 @@ struct swl_oracle *swl_oracle_create(const struct swl_oracle_shape *shape,
         o->sources = sources;
         o->nlocal = (shape->nexperts + shape->nranks - 1) / shape->nranks;
     }
-    if (!o || !ks || !allocate(o)) {
+    if (!o || !ks || !allocate_oracle(o)) {
         free(ks);
         swl_oracle_destroy(o);
         return NULL;

@@ -27,7 +27,7 @@ static bool exchange_id(struct swl_ranks *all, const struct swl_launch *launch,
 }
 
 /* Ends the process at the deadline; a launcher then ends the others. */
-static void *watch(void *arg)
+static void *end_at_deadline(void *arg)
 {
     const struct swl_ranks *all = arg;
     const uint64_t limit_ns = all->job->timeout_ns ? all->job->timeout_ns : JOB_NS;
@@ -73,7 +73,7 @@ int swl_ranks_run_launched(struct swl_ranks *all)
         all->launched_device =
             (launch.local >= 0 ? launch.local : launch.rank) % (ndevices > 0 ? ndevices : 1);
     }
-    if (pthread_create(&watcher, NULL, watch, all) != 0)
+    if (pthread_create(&watcher, NULL, end_at_deadline, all) != 0)
         return -1;
     all->ranks[launch.rank].result = swl_rank_run(all, launch.rank);
     __atomic_store_n(&all->launched_ended, 1, __ATOMIC_RELEASE);

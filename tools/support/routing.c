@@ -14,6 +14,17 @@ static struct swl_random stream(const struct swl_routing *r, int rank, int step,
     return swl_random_of(r->seed, (uint64_t)rank << 32 | (uint32_t)step, (uint64_t)purpose);
 }
 
+static int experts_of_each(const struct swl_routing_size *size)
+{
+    return (size->nexperts + size->nranks - 1) / size->nranks;
+}
+
+/* Ranks that have any. */
+static int ranks_with_experts(const struct swl_routing_size *size)
+{
+    return (size->nexperts + experts_of_each(size) - 1) / experts_of_each(size);
+}
+
 bool swl_routing_check(const struct swl_routing *r, const struct swl_routing_size *size,
                        struct swl_why *why)
 {
@@ -21,6 +32,9 @@ bool swl_routing_check(const struct swl_routing *r, const struct swl_routing_siz
         return swl_routing_file_check(&r->file, size, why);
     if (size->topk > size->nexperts)
         return swl_why_set(why, "top-k is larger than the number of experts");
+    if (r->kind == SWL_ROUTING_SILENT && r->skew >= ranks_with_experts(size))
+        return swl_why_set(why, "--routing silent:%d leaves none of the %d ranks that have experts",
+                           (int)r->skew, ranks_with_experts(size));
     return true;
 }
 
@@ -88,8 +102,7 @@ struct range {
 static struct range range_of(const struct swl_routing *r, const struct swl_routing_size *size,
                              int64_t token)
 {
-    const int each = (size->nexperts + size->nranks - 1) / size->nranks;
-    const int used = (size->nexperts + each - 1) / each; /* ranks that have any */
+    const int each = experts_of_each(size), used = ranks_with_experts(size);
     struct range all = {0, size->nexperts};
 
     if (r->kind == SWL_ROUTING_BLOCKS) {

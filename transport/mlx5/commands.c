@@ -25,8 +25,8 @@
 #define OPTIONAL_REMOTE                                                                            \
     (1u << 1 | 1u << 2 | 1u << 3) /* INIT2RTR may change read, atomic and write access */
 
-static uint8_t *begin(struct mlx5_command *c, const char *name, enum mlx5_opcode opcode,
-                      size_t in_bytes, size_t out_bytes)
+static uint8_t *begin_command(struct mlx5_command *c, const char *name, enum mlx5_opcode opcode,
+                              size_t in_bytes, size_t out_bytes)
 {
     memset(c, 0, sizeof(*c));
     c->name = name;
@@ -37,10 +37,10 @@ static uint8_t *begin(struct mlx5_command *c, const char *name, enum mlx5_opcode
 }
 
 /* A command that changes a queue pair; returns its context. */
-static uint8_t *change(struct mlx5_command *c, const char *name, enum mlx5_opcode opcode,
-                       uint32_t qpn)
+static uint8_t *change_queue_pair(struct mlx5_command *c, const char *name, enum mlx5_opcode opcode,
+                                  uint32_t qpn)
 {
-    uint8_t *in = begin(c, name, opcode, MLX5_IN_BYTES, HEADER_BYTES);
+    uint8_t *in = begin_command(c, name, opcode, MLX5_IN_BYTES, HEADER_BYTES);
 
     mlx5_set(in, CMD_NUMBER, qpn);
     return in + MLX5_QPC_AT;
@@ -48,7 +48,8 @@ static uint8_t *change(struct mlx5_command *c, const char *name, enum mlx5_opcod
 
 void swl_mlx5_query_caps(struct mlx5_command *c)
 {
-    uint8_t *in = begin(c, "QUERY_HCA_CAP", MLX5_QUERY_HCA_CAP, HEADER_BYTES, MLX5_OUT_BYTES);
+    uint8_t *in =
+        begin_command(c, "QUERY_HCA_CAP", MLX5_QUERY_HCA_CAP, HEADER_BYTES, MLX5_OUT_BYTES);
 
     mlx5_set(in, CMD_MODIFIER, CAP_GENERAL);
 }
@@ -69,7 +70,7 @@ void swl_mlx5_caps_read(const struct mlx5_command *c, struct mlx5_caps *caps)
 
 void swl_mlx5_create_cq(struct mlx5_command *c, const struct mlx5_cq_plan *plan)
 {
-    uint8_t *in = begin(c, "CREATE_CQ", MLX5_CREATE_CQ, MLX5_IN_BYTES, HEADER_BYTES);
+    uint8_t *in = begin_command(c, "CREATE_CQ", MLX5_CREATE_CQ, MLX5_IN_BYTES, HEADER_BYTES);
     uint8_t *cqc = in + MLX5_CQC_AT;
 
     mlx5_set(in, CQ_UMEM_OFFSET, plan->place.ring);
@@ -88,7 +89,7 @@ void swl_mlx5_create_cq(struct mlx5_command *c, const struct mlx5_cq_plan *plan)
 
 void swl_mlx5_create_qp(struct mlx5_command *c, const struct mlx5_qp_plan *plan)
 {
-    uint8_t *in = begin(c, "CREATE_QP", MLX5_CREATE_QP, MLX5_IN_BYTES, HEADER_BYTES);
+    uint8_t *in = begin_command(c, "CREATE_QP", MLX5_CREATE_QP, MLX5_IN_BYTES, HEADER_BYTES);
     uint8_t *qpc = in + MLX5_QPC_AT;
 
     mlx5_set(in, CMD_ECE, plan->ece);
@@ -113,8 +114,8 @@ void swl_mlx5_create_qp(struct mlx5_command *c, const struct mlx5_qp_plan *plan)
 void swl_mlx5_create_mkey(struct mlx5_command *c, const struct mlx5_mkey_plan *plan)
 {
     const uint32_t entries = (plan->npieces + 3) / 4 * 4; /* the list has whole cache lines */
-    uint8_t *in = begin(c, "CREATE_MKEY", MLX5_CREATE_MKEY, MLX5_IN_BYTES + 16 * (size_t)entries,
-                        HEADER_BYTES);
+    uint8_t *in = begin_command(c, "CREATE_MKEY", MLX5_CREATE_MKEY,
+                                MLX5_IN_BYTES + 16 * (size_t)entries, HEADER_BYTES);
     uint8_t *mkc = in + MLX5_MKC_AT;
 
     mlx5_set(in, MKEY_OCTWORDS, entries);
@@ -154,7 +155,7 @@ static void allow_remote(uint8_t *qpc)
 
 void swl_mlx5_init_qp(struct mlx5_command *c, uint32_t qpn, uint32_t port, uint32_t pkey_index)
 {
-    uint8_t *qpc = change(c, "RST2INIT_QP", MLX5_RST2INIT_QP, qpn);
+    uint8_t *qpc = change_queue_pair(c, "RST2INIT_QP", MLX5_RST2INIT_QP, qpn);
     uint8_t *ads = qpc + MLX5_ADS_AT;
 
     mlx5_set(qpc, QPC_MIGRATION, QPC_MIGRATED);
@@ -192,7 +193,7 @@ static void set_path(uint8_t *ads, const struct rc_path *path)
 
 void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path)
 {
-    uint8_t *qpc = change(c, "INIT2RTR_QP", MLX5_INIT2RTR_QP, qpn);
+    uint8_t *qpc = change_queue_pair(c, "INIT2RTR_QP", MLX5_INIT2RTR_QP, qpn);
 
     mlx5_set(c->in, CMD_OPTIONAL, OPTIONAL_REMOTE);
     mlx5_set(c->in, CMD_ECE, path->ece);
@@ -209,7 +210,7 @@ void swl_mlx5_rtr_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path 
 
 void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path *path)
 {
-    uint8_t *qpc = change(c, "RTR2RTS_QP", MLX5_RTR2RTS_QP, qpn);
+    uint8_t *qpc = change_queue_pair(c, "RTR2RTS_QP", MLX5_RTR2RTS_QP, qpn);
 
     mlx5_set(c->in, CMD_ECE, path->ece);
     mlx5_set(qpc, QPC_MIGRATION, QPC_MIGRATED);
@@ -224,7 +225,7 @@ void swl_mlx5_rts_qp(struct mlx5_command *c, uint32_t qpn, const struct rc_path 
 static void short_command(struct mlx5_command *c, const char *name, enum mlx5_opcode opcode,
                           uint32_t qpn, size_t out_bytes)
 {
-    mlx5_set(begin(c, name, opcode, HEADER_BYTES, out_bytes), CMD_NUMBER, qpn);
+    mlx5_set(begin_command(c, name, opcode, HEADER_BYTES, out_bytes), CMD_NUMBER, qpn);
 }
 
 void swl_mlx5_error_qp(struct mlx5_command *c, uint32_t qpn)

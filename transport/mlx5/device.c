@@ -88,7 +88,7 @@ ncclResult_t swl_mlx5_map_registers(const struct mlx5_device *d, void *registers
                     d->rank, d->port.name, swl_gpu_error_text(error));
 }
 
-static ncclResult_t gone(const struct mlx5_device *d, const char *what, int error)
+static ncclResult_t device_gone(const struct mlx5_device *d, const char *what, int error)
 {
     return error == 0 ? ncclSuccess
                       : swl_fail(ncclSystemError, "rank %u nic: %s keeps its %s: %s", d->rank,
@@ -100,11 +100,11 @@ ncclResult_t swl_mlx5_device_close(struct mlx5_device *d)
     ncclResult_t rc = ncclSuccess, next;
 
     if (d->pd) {
-        next = gone(d, "protection domain", d->verbs.ibv_dealloc_pd(d->pd));
+        next = device_gone(d, "protection domain", d->verbs.ibv_dealloc_pd(d->pd));
         rc = rc != ncclSuccess ? rc : next;
     }
     if (d->context) {
-        next = gone(d, "context", d->verbs.ibv_close_device(d->context));
+        next = device_gone(d, "context", d->verbs.ibv_close_device(d->context));
         rc = rc != ncclSuccess ? rc : next;
     }
     d->pd = NULL;

@@ -18,7 +18,7 @@
 #define GPU_PAGE     65536u /* of the GPU's memory; dmabufs and umems are made of whole ones */
 #define RECORD_BYTES 64u    /* one cache line for each doorbell record */
 
-static uint64_t up(uint64_t value, uint64_t to)
+static uint64_t round_to(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
 }
@@ -27,7 +27,7 @@ static uint64_t up(uint64_t value, uint64_t to)
 
 struct devx_layout swl_devx_layout(const struct mlx5_nic *nic, uint32_t i)
 {
-    const uint64_t ring = up((uint64_t)SWL_WQE_BYTES << nic->depth_log2, RING_PAGE);
+    const uint64_t ring = round_to((uint64_t)SWL_WQE_BYTES << nic->depth_log2, RING_PAGE);
     const uint64_t records = 2 * ring * nic->max_qps;
     struct devx_layout at;
 
@@ -74,11 +74,11 @@ static ncclResult_t take_memory(struct mlx5_nic *nic, enum mlx5_way way)
     r->allocated_bytes = r->bytes + GPU_PAGE;
     if (way == MLX5_WAY_HOST) {
         SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&r->memory, r->allocated_bytes)));
-        r->base = (uint8_t *)(uintptr_t)up((uintptr_t)r->memory, GPU_PAGE);
+        r->base = (uint8_t *)(uintptr_t)round_to((uintptr_t)r->memory, GPU_PAGE);
         return ncclSuccess; /* is zeroed */
     }
     SWL_TRY(SWL_CUDA(swl_gpu_malloc(&r->memory, r->allocated_bytes)));
-    r->base = (uint8_t *)(uintptr_t)up((uintptr_t)r->memory, GPU_PAGE);
+    r->base = (uint8_t *)(uintptr_t)round_to((uintptr_t)r->memory, GPU_PAGE);
     SWL_TRY(SWL_CUDA(swl_gpu_stream_create(&stream)));
     nic->stream = stream;
     SWL_TRY(SWL_CUDA(swl_gpu_fill(r->base, 0, r->bytes, stream)));
@@ -128,8 +128,8 @@ ncclResult_t swl_devx_open_rings(struct mlx5_nic *nic)
     enum mlx5_way way;
 
     /* the records end where those of one more queue pair would begin, had it no rings */
-    r->sink = up(end.cq + 2ull * RECORD_BYTES * nic->max_qps, RING_PAGE);
-    r->bytes = up(r->sink + 8ull * nic->max_qps, GPU_PAGE);
+    r->sink = round_to(end.cq + 2ull * RECORD_BYTES * nic->max_qps, RING_PAGE);
+    r->bytes = round_to(r->sink + 8ull * nic->max_qps, GPU_PAGE);
     while ((way = mlx5_next_way(&reach)) != MLX5_WAY_NONE) {
         SWL_TRY(take_memory(nic, way));
         if (register_rings(nic, &why))

@@ -33,8 +33,8 @@ static ncclResult_t modify(struct mlx5_nic *nic, struct mlx5_qp *q, struct mlx5_
                     q->qpn, nic->device.port.name, text);
 }
 
-static ncclResult_t create(struct mlx5_nic *nic, struct mlx5_command *c,
-                           struct mlx5dv_devx_obj **object_p, uint32_t *number_p)
+static ncclResult_t create_queue_pair(struct mlx5_nic *nic, struct mlx5_command *c,
+                                      struct mlx5dv_devx_obj **object_p, uint32_t *number_p)
 {
     char text[160];
     struct mlx5dv_devx_obj *object;
@@ -77,7 +77,7 @@ static ncclResult_t create_cq(struct mlx5_nic *nic, struct mlx5_qp *q)
     struct mlx5_command c;
 
     swl_mlx5_create_cq(&c, &plan);
-    return create(nic, &c, &q->cq_object, &q->cqn);
+    return create_queue_pair(nic, &c, &q->cq_object, &q->cqn);
 }
 
 static ncclResult_t create_rc(struct mlx5_nic *nic, struct mlx5_qp *q)
@@ -93,7 +93,7 @@ static ncclResult_t create_rc(struct mlx5_nic *nic, struct mlx5_qp *q)
     struct mlx5_command c;
 
     swl_mlx5_create_qp(&c, &plan);
-    SWL_TRY(create(nic, &c, &q->qp_object, &q->qpn));
+    SWL_TRY(create_queue_pair(nic, &c, &q->qp_object, &q->qpn));
     q->ece = nic->caps.ece ? swl_mlx5_ece(&c) : 0;
     return ncclSuccess;
 }

@@ -28,7 +28,7 @@ struct mlx5_region {
     struct verbs_mr *mrs[]; /* [nmrs] */
 };
 
-static uint64_t up(uint64_t value, uint64_t to)
+static uint64_t round_to(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
 }
@@ -72,7 +72,7 @@ static struct verbs_mr *register_dmabuf(struct mlx5_device *d, void *ptr, uint64
     struct verbs_mr *mr;
     int fd = -1;
     cudaError_t error =
-        swl_gpu_dmabuf((const void *)(uintptr_t)start, up(at + bytes, page) - start, &fd);
+        swl_gpu_dmabuf((const void *)(uintptr_t)start, round_to(at + bytes, page) - start, &fd);
 
     if (error != cudaSuccess) {
         swl_mlx5_reason(why, MLX5_WAY_DMABUF, swl_gpu_error_text(error));
@@ -158,7 +158,7 @@ static bool join_pieces(struct mlx5_device *d, struct mlx5_region *r, uint64_t s
 static struct mlx5_region *in_pieces(struct mlx5_device *d, uint8_t *ptr, uint64_t bytes,
                                      unsigned access, struct mlx5_reasons *why)
 {
-    const uint64_t n = up(bytes, PIECE_BYTES) / PIECE_BYTES;
+    const uint64_t n = round_to(bytes, PIECE_BYTES) / PIECE_BYTES;
     struct mlx5_region *r = calloc(1, sizeof(*r) + n * sizeof(struct verbs_mr *));
     char text[TEXT_BYTES] = "no memory";
 
@@ -225,7 +225,7 @@ ncclResult_t swl_mlx5_reg(struct mlx5_device *d, void *ptr, uint64_t bytes, unsi
     return ncclSuccess;
 }
 
-static ncclResult_t drop(struct mlx5_device *d, struct mlx5_region **at)
+static ncclResult_t drop_key(struct mlx5_device *d, struct mlx5_region **at)
 {
     struct mlx5_region *r = *at;
 
@@ -238,7 +238,7 @@ ncclResult_t swl_mlx5_dereg(struct mlx5_device *d, const struct swl_nic_region *
 
     for (struct mlx5_region **at = &d->regions; *at; at = &(*at)->next)
         if ((*at)->lkey == region->lkey && (*at)->rkey == region->rkey)
-            return drop(d, at);
+            return drop_key(d, at);
     return swl_fail(ncclInvalidArgument, "rank %u nic: key 0x%08x is not registered", d->rank,
                     region->lkey);
 }
@@ -248,7 +248,7 @@ ncclResult_t swl_mlx5_drop_regions(struct mlx5_device *d)
     ncclResult_t rc = ncclSuccess;
 
     while (d->regions) {
-        const ncclResult_t next = drop(d, &d->regions);
+        const ncclResult_t next = drop_key(d, &d->regions);
 
         rc = rc != ncclSuccess ? rc : next;
     }

@@ -15,7 +15,7 @@
 #define COMPLETIONS_MOST 16u /* a poster looks at each */
 
 /* `error` of a call, 0 = none; the sentence's subject is the device. */
-static ncclResult_t step(const struct mlx5_nic *nic, int error, const char *what)
+static ncclResult_t verbs_step(const struct mlx5_nic *nic, int error, const char *what)
 {
     return error == 0 ? ncclSuccess
                       : swl_fail(ncclSystemError, "rank %u nic: %s %s: %s", nic->device.rank,
@@ -38,8 +38,9 @@ static ncclResult_t make_cq(struct mlx5_nic *nic, struct mlx5_qp *q)
     more.cqe_size = SWL_CQE_BYTES;
     errno = 0;
     q->cq = nic->device.verbs.mlx5dv_create_cq(nic->device.context, &attr, &more);
-    return q->cq ? ncclSuccess
-                 : step(nic, errno ? errno : EIO, "gives no completion queue without overrun");
+    return q->cq
+               ? ncclSuccess
+               : verbs_step(nic, errno ? errno : EIO, "gives no completion queue without overrun");
 }
 
 static ncclResult_t make_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
@@ -55,7 +56,7 @@ static ncclResult_t make_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
      * the sink. Every entry asks for its completion itself. */
     errno = 0;
     q->qp = nic->device.verbs.ibv_create_qp(nic->device.pd, &attr);
-    return q->qp ? ncclSuccess : step(nic, errno ? errno : EIO, "gives no queue pair");
+    return q->qp ? ncclSuccess : verbs_step(nic, errno ? errno : EIO, "gives no queue pair");
 }
 
 static bool power_of_two(uint32_t n, uint32_t least, uint32_t most)
@@ -73,8 +74,8 @@ static ncclResult_t locate(struct mlx5_nic *nic, struct mlx5_qp *q)
     memset(&obj, 0, sizeof(obj));
     obj.cq = (struct mlx5_obj_pair){q->cq, &cq};
     obj.qp = (struct mlx5_obj_pair){q->qp, &qp};
-    SWL_TRY(step(nic, nic->device.verbs.mlx5dv_init_obj(&obj, MLX5_OBJ_CQ | MLX5_OBJ_QP),
-                 "does not tell where its queues are"));
+    SWL_TRY(verbs_step(nic, nic->device.verbs.mlx5dv_init_obj(&obj, MLX5_OBJ_CQ | MLX5_OBJ_QP),
+                       "does not tell where its queues are"));
     if (qp.sq.stride != SWL_WQE_BYTES || !power_of_two(qp.sq.wqe_cnt, 2, SWL_WQE_DEPTH_MAX))
         return swl_fail(
             ncclSystemError, "rank %u nic: %s made a queue of %u entries of %u bytes out of %u",
@@ -105,8 +106,8 @@ ncclResult_t swl_mlx5_verbs_open_qp(struct mlx5_nic *nic, struct mlx5_qp *q, uin
     SWL_TRY(make_cq(nic, q));
     SWL_TRY(make_qp(nic, q));
     SWL_TRY(locate(nic, q));
-    SWL_TRY(step(nic, swl_rc_init(&nic->device.verbs, q->qp, &nic->device.port, true),
-                 "does not initialise a queue pair"));
+    SWL_TRY(verbs_step(nic, swl_rc_init(&nic->device.verbs, q->qp, &nic->device.port, true),
+                       "does not initialise a queue pair"));
     q->psn = swl_rc_psn(q->qpn);
     q->state = SWL_NIC_QP_INIT;
     q->syndrome = 0;
@@ -119,9 +120,9 @@ ncclResult_t swl_mlx5_verbs_close_qp(struct mlx5_nic *nic, struct mlx5_qp *q)
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;
 
     if (q->qp)
-        rc = step(nic, nic->device.verbs.ibv_destroy_qp(q->qp), "keeps a queue pair");
+        rc = verbs_step(nic, nic->device.verbs.ibv_destroy_qp(q->qp), "keeps a queue pair");
     if (q->cq)
-        next = step(nic, nic->device.verbs.ibv_destroy_cq(q->cq), "keeps a completion queue");
+        next = verbs_step(nic, nic->device.verbs.ibv_destroy_cq(q->cq), "keeps a completion queue");
     q->qp = NULL;
     q->cq = NULL;
     return rc != ncclSuccess ? rc : next;
@@ -137,10 +138,10 @@ struct rc_end swl_mlx5_verbs_end(const struct mlx5_nic *nic, const struct mlx5_q
 static ncclResult_t bring_up(const struct mlx5_nic *nic, struct mlx5_qp *q,
                              const struct rc_path *path)
 {
-    SWL_TRY(step(nic, swl_rc_receive(&nic->device.verbs, q->qp, path),
-                 "does not connect a queue pair"));
-    SWL_TRY(
-        step(nic, swl_rc_send(&nic->device.verbs, q->qp, path), "does not let a queue pair send"));
+    SWL_TRY(verbs_step(nic, swl_rc_receive(&nic->device.verbs, q->qp, path),
+                       "does not connect a queue pair"));
+    SWL_TRY(verbs_step(nic, swl_rc_send(&nic->device.verbs, q->qp, path),
+                       "does not let a queue pair send"));
     q->state = SWL_NIC_QP_READY;
     return ncclSuccess;
 }
@@ -192,8 +193,8 @@ ncclResult_t swl_mlx5_verbs_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *
     struct verbs_qp_init_attr init;
 
     memset(&attr, 0, sizeof(attr));
-    SWL_TRY(step(nic, nic->device.verbs.ibv_query_qp(q->qp, &attr, VERBS_QP_STATE, &init),
-                 "does not tell the state of a queue pair"));
+    SWL_TRY(verbs_step(nic, nic->device.verbs.ibv_query_qp(q->qp, &attr, VERBS_QP_STATE, &init),
+                       "does not tell the state of a queue pair"));
     *sends_p = attr.qp_state == VERBS_STATE_RTS;
     if (!*sends_p)
         read_failure(nic, q);
@@ -202,8 +203,8 @@ ncclResult_t swl_mlx5_verbs_look(struct mlx5_nic *nic, struct mlx5_qp *q, bool *
 
 ncclResult_t swl_mlx5_verbs_stop(struct mlx5_nic *nic, struct mlx5_qp *q)
 {
-    return step(nic, swl_rc_leave(&nic->device.verbs, q->qp, VERBS_STATE_ERROR),
-                "does not stop a queue pair");
+    return verbs_step(nic, swl_rc_leave(&nic->device.verbs, q->qp, VERBS_STATE_ERROR),
+                      "does not stop a queue pair");
 }
 
 ncclResult_t swl_mlx5_verbs_restart(struct mlx5_nic *nic, struct mlx5_qp *q)

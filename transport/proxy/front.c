@@ -16,7 +16,7 @@
 static uint64_t serials;
 
 /* Bytes of the NIC's memory: one line for each queue pair's record and completion, then queues. */
-static uint64_t layout(struct proxy_nic *nic, uintptr_t base)
+static uint64_t layout_proxy(struct proxy_nic *nic, uintptr_t base)
 {
     const uint64_t depth = 1ull << nic->depth_log2;
     uint64_t at = 0;
@@ -111,9 +111,9 @@ static ncclResult_t open_memory(struct proxy_nic *nic)
     struct swl_nic_region sink = {0};
     void *memory = NULL;
 
-    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&memory, layout(nic, 0))));
+    SWL_TRY(SWL_CUDA(swl_gpu_host_malloc(&memory, layout_proxy(nic, 0))));
     nic->memory = memory;
-    (void)layout(nic, (uintptr_t)memory);
+    (void)layout_proxy(nic, (uintptr_t)memory);
     SWL_TRY(nic->wire_ops->reg_mr(nic->wire, nic->sink, 8ull * nic->max_qps, SWL_NIC_LOCAL_WRITE,
                                   &sink));
     nic->sink_key = sink.lkey;
@@ -136,7 +136,7 @@ static ncclResult_t set_faults(void *arg, struct soft_faults *faults)
 }
 
 /* The server has ended. */
-static void report(const struct proxy_nic *nic)
+static void report_proxy(const struct proxy_nic *nic)
 {
     struct swl_soft_stats all = {0};
 
@@ -220,7 +220,7 @@ ncclResult_t swl_proxy_destroy(struct swl_nic *base)
     /* acquire inside: pairs with the release at the end of the server, whose memory is freed now */
     if (!swl_host_executor_wait("proxy nic: end of the server", &nic->ended, 1, nic->timeout_ns))
         return swl_fail(ncclSystemError, "rank %u nic: its server did not end", nic->rank);
-    report(nic);
+    report_proxy(nic);
     return close_all(nic);
 }
 

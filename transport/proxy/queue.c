@@ -99,22 +99,22 @@ ncclResult_t swl_proxy_query(struct swl_nic *base, uint32_t qp, struct swl_nic_q
     return ncclSuccess;
 }
 
-static ncclResult_t request(struct proxy_nic *nic, uint32_t qp, enum soft_request what)
+static ncclResult_t request_proxy(struct proxy_nic *nic, uint32_t qp, enum soft_request what)
 {
     return swl_host_qp_ask(&nic->qps[qp], what, &nic->kick, nic->rank, nic->timeout_ns);
 }
 
 ncclResult_t swl_proxy_to_error(struct swl_nic *base, uint32_t qp)
 {
-    return request(proxy_of(base), qp, SOFT_REQUEST_ERROR);
+    return request_proxy(proxy_of(base), qp, SOFT_REQUEST_ERROR);
 }
 
 ncclResult_t swl_proxy_reset(struct swl_nic *base, uint32_t qp)
 {
     struct proxy_nic *nic = proxy_of(base);
 
-    SWL_TRY(request(nic, qp, SOFT_REQUEST_RESET));
+    SWL_TRY(request_proxy(nic, qp, SOFT_REQUEST_RESET));
     SWL_TRY(nic->wire_ops->reset(nic->wire, qp));
     /* once more: completions that the server had polled before that are out of its hands afterwards */
-    return request(nic, qp, SOFT_REQUEST_RESET);
+    return request_proxy(nic, qp, SOFT_REQUEST_RESET);
 }

@@ -29,7 +29,8 @@ static bool open_library(struct library *lib)
 }
 
 /* A pointer to an object holds the address of a function: POSIX demands that this works. */
-static bool find(const struct library *lib, const char *symbol, bool needed, void *function_p)
+static bool find_symbol(const struct library *lib, const char *symbol, bool needed,
+                        void *function_p)
 {
     void *address = dlsym(lib->handle, symbol);
 
@@ -42,9 +43,9 @@ static bool find(const struct library *lib, const char *symbol, bool needed, voi
 }
 
 #define FIND_NEEDED(result, symbol, arguments)                                                     \
-    found = found && find(lib, #symbol, true, &verbs->symbol);
+    found = found && find_symbol(lib, #symbol, true, &verbs->symbol);
 #define FIND_LATER(result, symbol, arguments)                                                      \
-    found = found && find(lib, #symbol, false, &verbs->symbol);
+    found = found && find_symbol(lib, #symbol, false, &verbs->symbol);
 
 static bool find_ibverbs(struct swl_verbs *verbs, const struct library *lib)
 {

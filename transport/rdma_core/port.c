@@ -283,8 +283,8 @@ static uint32_t sort_devices(const struct search *s, struct ibv_device **list, u
 }
 
 /* The usable device that was found, unless *nth_p of them are to be left out before it. */
-static struct ibv_context *skip(const struct search *s, struct ibv_context *context,
-                                uint32_t *nth_p)
+static struct ibv_context *skip_ports(const struct search *s, struct ibv_context *context,
+                                      uint32_t *nth_p)
 {
     if (context == NULL || *nth_p == 0)
         return context;
@@ -308,7 +308,7 @@ static struct ibv_context *take_nearest(const struct search *s, struct ibv_devic
     }
     count = sort_devices(s, list, n, order, order + n);
     for (uint32_t i = 0; i < count && context == NULL; i++)
-        context = skip(s, take_device(s, list[order[i]], port), &nth);
+        context = skip_ports(s, take_device(s, list[order[i]], port), &nth);
     free(order);
     if (context == NULL && s->want->near && nth < s->want->near->nth)
         snprintf(s->why, s->why_bytes,

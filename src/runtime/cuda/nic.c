@@ -13,7 +13,7 @@ typedef CUresult (*range_call)(void *handle, CUdeviceptr at, size_t bytes,
                                CUmemRangeHandleType type, unsigned long long flags);
 
 /* A failed call of ours must not look like an error of the caller's later on. */
-static cudaError_t taken(cudaError_t error)
+static cudaError_t take_error(cudaError_t error)
 {
     if (error != cudaSuccess)
         (void)cudaGetLastError();
@@ -32,7 +32,7 @@ static cudaError_t find_range_call(range_call *call_p)
 #else
     error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif
-    if (taken(error) != cudaSuccess)
+    if (take_error(error) != cudaSuccess)
         return error;
     if (found != cudaDriverEntryPointSuccess || entry == NULL)
         return cudaErrorNotSupported;
@@ -43,7 +43,7 @@ static cudaError_t find_range_call(range_call *call_p)
 
 cudaError_t swl_gpu_pci(int device, char *text, size_t bytes)
 {
-    cudaError_t error = taken(cudaDeviceGetPCIBusId(text, (int)bytes, device));
+    cudaError_t error = take_error(cudaDeviceGetPCIBusId(text, (int)bytes, device));
 
     for (char *c = text; error == cudaSuccess && *c; c++)
         *c = (char)tolower((unsigned char)*c);
@@ -54,13 +54,13 @@ bool swl_gpu_reaches(int device, int peer)
 {
     int can = 0;
 
-    return taken(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can;
+    return take_error(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can;
 }
 
 cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p)
 {
     range_call call;
-    cudaError_t error = taken(cudaFree(NULL)); /* the driver's call needs the context */
+    cudaError_t error = take_error(cudaFree(NULL)); /* the driver's call needs the context */
     int fd = -1;
 
     if (error == cudaSuccess)
@@ -77,17 +77,17 @@ cudaError_t swl_gpu_registers_map(void *registers, size_t bytes, void **device_p
 {
     const unsigned flags =
         cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory;
-    cudaError_t error = taken(cudaHostRegister(registers, bytes, flags));
+    cudaError_t error = take_error(cudaHostRegister(registers, bytes, flags));
 
     if (error != cudaSuccess)
         return error;
-    error = taken(cudaHostGetDevicePointer(device_p, registers, 0));
+    error = take_error(cudaHostGetDevicePointer(device_p, registers, 0));
     if (error != cudaSuccess)
-        (void)taken(cudaHostUnregister(registers));
+        (void)take_error(cudaHostUnregister(registers));
     return error;
 }
 
 cudaError_t swl_gpu_registers_unmap(void *registers)
 {
-    return taken(cudaHostUnregister(registers));
+    return take_error(cudaHostUnregister(registers));
 }

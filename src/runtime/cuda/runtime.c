@@ -89,7 +89,7 @@ uint64_t swl_gpu_process_id(void)
 }
 
 /* A failed call of ours must not look like an error of the caller's later on. Sticky errors stay. */
-static cudaError_t taken(cudaError_t error)
+static cudaError_t take_error(cudaError_t error)
 {
     if (error != cudaSuccess)
         (void)cudaGetLastError();
@@ -101,7 +101,7 @@ static cudaError_t taken(cudaError_t error)
 cudaError_t swl_gpu_count(int *n_p)
 {
     int n = 0;
-    cudaError_t error = taken(cudaGetDeviceCount(&n));
+    cudaError_t error = take_error(cudaGetDeviceCount(&n));
 
     if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver) {
         n = 0;
@@ -114,18 +114,18 @@ cudaError_t swl_gpu_count(int *n_p)
 
 cudaError_t swl_gpu_current(int *device_p)
 {
-    return taken(cudaGetDevice(device_p));
+    return take_error(cudaGetDevice(device_p));
 }
 
 cudaError_t swl_gpu_use(int device)
 {
-    return taken(cudaSetDevice(device));
+    return take_error(cudaSetDevice(device));
 }
 
 cudaError_t swl_gpu_info(int device, struct swl_gpu_info *info_p)
 {
     struct cudaDeviceProp prop;
-    cudaError_t error = taken(cudaGetDeviceProperties(&prop, device));
+    cudaError_t error = take_error(cudaGetDeviceProperties(&prop, device));
 
     if (error != cudaSuccess)
         return error;
@@ -173,19 +173,19 @@ const char *swl_gpu_error_text(cudaError_t error)
 
 cudaError_t swl_gpu_malloc(void **ptr_p, size_t bytes)
 {
-    return taken(cudaMalloc(ptr_p, bytes));
+    return take_error(cudaMalloc(ptr_p, bytes));
 }
 
 cudaError_t swl_gpu_free(void *ptr)
 {
-    return taken(cudaFree(ptr));
+    return take_error(cudaFree(ptr));
 }
 
 cudaError_t swl_gpu_host_malloc(void **ptr_p, size_t bytes)
 {
     void *ptr;
     cudaError_t error =
-        taken(cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+        take_error(cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
 
     if (error != cudaSuccess)
         return error;
@@ -196,17 +196,17 @@ cudaError_t swl_gpu_host_malloc(void **ptr_p, size_t bytes)
 
 cudaError_t swl_gpu_host_free(void *ptr)
 {
-    return taken(cudaFreeHost(ptr));
+    return take_error(cudaFreeHost(ptr));
 }
 
 cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t stream)
 {
-    return taken(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
+    return take_error(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
 }
 
 cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream)
 {
-    return taken(cudaMemsetAsync(dst, byte, bytes, stream));
+    return take_error(cudaMemsetAsync(dst, byte, bytes, stream));
 }
 
 cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
@@ -220,7 +220,7 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
     *place_p = SWL_GPU_PLACE_UNKNOWN;
     *base_p = NULL;
     *bytes_p = 0;
-    cudaError_t error = taken(cudaPointerGetAttributes(&at, ptr));
+    cudaError_t error = take_error(cudaPointerGetAttributes(&at, ptr));
     if (error == cudaErrorInvalidValue)
         return cudaSuccess; /* an address the runtime has never seen */
     if (error != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
@@ -238,21 +238,21 @@ cudaError_t swl_gpu_peer_access(int device, const void *ptr)
 {
     struct cudaPointerAttributes at;
     int before, can = 0;
-    cudaError_t error = taken(cudaPointerGetAttributes(&at, ptr));
+    cudaError_t error = take_error(cudaPointerGetAttributes(&at, ptr));
 
     if (error != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
         return error != cudaSuccess ? error : cudaErrorInvalidValue;
     if (at.type == cudaMemoryTypeHost || at.device == device)
         return cudaSuccess;
-    error = taken(cudaDeviceCanAccessPeer(&can, device, at.device));
+    error = take_error(cudaDeviceCanAccessPeer(&can, device, at.device));
     if (error != cudaSuccess || !can)
         return error != cudaSuccess ? error : cudaErrorPeerAccessUnsupported;
-    error = taken(cudaGetDevice(&before));
+    error = take_error(cudaGetDevice(&before));
     if (error == cudaSuccess)
-        error = taken(cudaSetDevice(device));
+        error = take_error(cudaSetDevice(device));
     if (error != cudaSuccess)
         return error;
-    error = taken(cudaDeviceEnablePeerAccess(at.device, 0));
+    error = take_error(cudaDeviceEnablePeerAccess(at.device, 0));
     (void)cudaSetDevice(before);
     return error == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : error;
 }
@@ -261,12 +261,12 @@ cudaError_t swl_gpu_peer_access(int device, const void *ptr)
 
 cudaError_t swl_gpu_stream_create(cudaStream_t *stream_p)
 {
-    return taken(cudaStreamCreateWithFlags(stream_p, cudaStreamNonBlocking));
+    return take_error(cudaStreamCreateWithFlags(stream_p, cudaStreamNonBlocking));
 }
 
 cudaError_t swl_gpu_stream_destroy(cudaStream_t stream)
 {
-    return taken(cudaStreamDestroy(stream));
+    return take_error(cudaStreamDestroy(stream));
 }
 
 cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns)
@@ -279,7 +279,7 @@ cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns)
         const uint64_t waited_ns = swl_gpu_now_ns() - start_ns;
 
         if (error != cudaErrorNotReady)
-            return taken(error);
+            return take_error(error);
         if (waited_ns >= timeout_ns)
             return cudaErrorNotReady;
         /* spin for the length of a kernel, then sleep ever longer, at most 1 ms */
@@ -297,7 +297,7 @@ cudaError_t swl_gpu_stream_wait(cudaStream_t stream, uint64_t timeout_ns)
 cudaError_t swl_gpu_stream_capturing(cudaStream_t stream, bool *capturing_p)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t error = taken(cudaStreamIsCapturing(stream, &status));
+    cudaError_t error = take_error(cudaStreamIsCapturing(stream, &status));
 
     if (error == cudaErrorStreamCaptureImplicit) { /* legacy stream while another one captures */
         status = cudaStreamCaptureStatusActive;
@@ -310,17 +310,17 @@ cudaError_t swl_gpu_stream_capturing(cudaStream_t stream, bool *capturing_p)
 
 cudaError_t swl_gpu_event_create(cudaEvent_t *event_p)
 {
-    return taken(cudaEventCreateWithFlags(event_p, cudaEventDisableTiming));
+    return take_error(cudaEventCreateWithFlags(event_p, cudaEventDisableTiming));
 }
 
 cudaError_t swl_gpu_event_destroy(cudaEvent_t event)
 {
-    return taken(cudaEventDestroy(event));
+    return take_error(cudaEventDestroy(event));
 }
 
 cudaError_t swl_gpu_event_record(cudaEvent_t event, cudaStream_t stream)
 {
-    return taken(cudaEventRecord(event, stream));
+    return take_error(cudaEventRecord(event, stream));
 }
 
 cudaError_t swl_gpu_event_done(cudaEvent_t event, bool *done_p)
@@ -328,14 +328,14 @@ cudaError_t swl_gpu_event_done(cudaEvent_t event, bool *done_p)
     cudaError_t error = cudaEventQuery(event);
 
     if (error != cudaSuccess && error != cudaErrorNotReady)
-        return taken(error);
+        return take_error(error);
     *done_p = error == cudaSuccess;
     return cudaSuccess;
 }
 
 cudaError_t swl_gpu_stream_wait_event(cudaStream_t stream, cudaEvent_t event)
 {
-    return taken(cudaStreamWaitEvent(stream, event, 0));
+    return take_error(cudaStreamWaitEvent(stream, event, 0));
 }
 
 /* ---- kernels ---- */
@@ -344,7 +344,7 @@ cudaError_t swl_gpu_block_threads(const struct swl_gpu_kernel *kernel, uint32_t 
 {
     struct cudaFuncAttributes attributes;
     cudaError_t error =
-        taken(cudaFuncGetAttributes(&attributes, (const void *)(uintptr_t)kernel->entry));
+        take_error(cudaFuncGetAttributes(&attributes, (const void *)(uintptr_t)kernel->entry));
 
     if (error == cudaSuccess)
         *threads_p = (uint32_t)attributes.maxThreadsPerBlock;
@@ -358,19 +358,20 @@ cudaError_t swl_gpu_preload(const struct swl_gpu_kernel *kernel, size_t shared_b
     int device, most = 0;
 
     /* loads the code of the current device now, which would synchronise at the first launch */
-    cudaError_t error = taken(cudaFuncGetAttributes(&attributes, entry));
+    cudaError_t error = take_error(cudaFuncGetAttributes(&attributes, entry));
     if (error == cudaSuccess)
-        error = taken(cudaGetDevice(&device));
+        error = take_error(cudaGetDevice(&device));
     if (error == cudaSuccess)
-        error =
-            taken(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+        error = take_error(
+            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     if (error != cudaSuccess)
         return error;
     most -= (int)attributes.sharedSizeBytes;
     if (most < 0 || (size_t)most < shared_bytes)
         return cudaErrorInvalidValue;
     /* all that the device has: the limit is the function's, which groups of any size share */
-    return taken(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    return take_error(
+        cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
 }
 
 cudaError_t swl_gpu_launch(const struct swl_gpu_kernel *kernel, const struct swl_gpu_grid *grid,
@@ -388,7 +389,7 @@ cudaError_t swl_gpu_launch(const struct swl_gpu_kernel *kernel, const struct swl
         .attrs = &resident,
         .numAttrs = 1,
     };
-    return taken(cudaLaunchKernelExC(&config, (const void *)(uintptr_t)kernel->entry, params));
+    return take_error(cudaLaunchKernelExC(&config, (const void *)(uintptr_t)kernel->entry, params));
 }
 
 /* ---- threads ---- */

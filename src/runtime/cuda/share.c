@@ -65,7 +65,7 @@ static CUmemAccessDesc access_of(int device)
 }
 
 /* The driver table with the context of the current device current. */
-static cudaError_t begin(const struct swl_driver **driver_p, int *device_p)
+static cudaError_t make_current(const struct swl_driver **driver_p, int *device_p)
 {
     cudaError_t error = cudaFree(NULL);
 
@@ -188,7 +188,7 @@ static void table_add(struct mapping *m)
 }
 
 /* Physical memory of m->bytes, its descriptor and its zeroed mapping. */
-static cudaError_t create(const struct swl_driver *driver, int device, struct mapping *m)
+static cudaError_t create_mapping(const struct swl_driver *driver, int device, struct mapping *m)
 {
     cudaError_t error = create_physical(driver, device, m);
 
@@ -214,7 +214,7 @@ undo_physical:
     return error;
 }
 
-static cudaError_t discard(const struct swl_driver *driver, struct mapping *m)
+static cudaError_t discard_mapping(const struct swl_driver *driver, struct mapping *m)
 {
     cudaError_t error, error2;
 
@@ -233,7 +233,7 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
     const struct swl_driver *driver;
     struct mapping *m;
     int device;
-    cudaError_t error = begin(&driver, &device);
+    cudaError_t error = make_current(&driver, &device);
 
     if (error != cudaSuccess)
         return error;
@@ -243,7 +243,7 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
     if (!m)
         return cudaErrorMemoryAllocation;
     m->bytes = (bytes + GRANULE - 1) / GRANULE * GRANULE;
-    error = create(driver, device, m);
+    error = create_mapping(driver, device, m);
     if (error != cudaSuccess)
         goto undo_entry;
 
@@ -256,7 +256,7 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
         table_add(m);
     pthread_mutex_unlock(&table_lock);
     if (error != cudaSuccess) {
-        (void)discard(driver, m);
+        (void)discard_mapping(driver, m);
         return error;
     }
     memset(share_p, 0, sizeof(*share_p));
@@ -377,7 +377,7 @@ cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p)
     const struct swl_driver *driver;
     struct ticket t;
     int device;
-    cudaError_t error = begin(&driver, &device);
+    cudaError_t error = make_current(&driver, &device);
 
     if (error != cudaSuccess)
         return error;
@@ -399,7 +399,7 @@ static cudaError_t leave(void *ptr)
 
     if (!ptr)
         return cudaSuccess;
-    error = begin(&driver, &device);
+    error = make_current(&driver, &device);
     if (error != cudaSuccess)
         return error;
     pthread_mutex_lock(&table_lock);
@@ -414,7 +414,7 @@ static cudaError_t leave(void *ptr)
     pthread_mutex_unlock(&table_lock);
     if (!known)
         return cudaErrorInvalidValue;
-    return gone ? discard(driver, gone) : cudaSuccess;
+    return gone ? discard_mapping(driver, gone) : cudaSuccess;
 }
 
 cudaError_t swl_gpu_shared_free(void *ptr)

@@ -17,20 +17,20 @@ void post_adds(const void *arg)
 {
     const job *j = static_cast<const job *>(arg);
     nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
-    struct wait_at at = {SWL_FAULT_QUEUE, SWL_WARP_SENDER, 5, 1};
+    struct waiter w = {&me.watch, SWL_FAULT_QUEUE, SWL_WARP_SENDER, 5, 1};
 
     if (lane_id() != 0)
         return;
     for (posted = 0; posted < j->adds; posted++) {
-        if (!qp_write(&me.qps[0], &me.watch, at, qp_local(me.data(0), me.payload.lkey, 512),
+        if (!qp_write(&me.qps[0], w, qp_local(me.data(0), me.payload.lkey, 512),
                       {peer.data_at(0), peer.payload.rkey}) ||
-            !qp_add(&me.qps[0], &me.watch, at, peer.word_at(0), peer.signal.rkey, 1))
+            !qp_add(&me.qps[0], w, peer.word_at(0), peer.signal.rkey, 1))
             return;
         if ((posted + 1) % j->ring_every == 0)
             qp_ring(&me.qps[0]);
     }
     qp_ring(&me.qps[0]);
-    if (!j->flush || qp_flush(&me.qps[0], &me.watch, at))
+    if (!j->flush || qp_flush(&me.qps[0], w))
         ended_well = 1;
 }
 

@@ -9,9 +9,9 @@ struct job {
     uint32_t rounds, bytes;
 };
 
-struct wait_at here(uint32_t kind)
+struct waiter here(const nic_rank &k, uint32_t kind)
 {
-    return {kind, SWL_WARP_NONE, 0, 1};
+    return {&k.watch, kind, SWL_WARP_NONE, 0, 1};
 }
 
 bool await_word(const nic_rank &k, const uint64_t *word, uint64_t value)
@@ -19,7 +19,7 @@ bool await_word(const nic_rank &k, const uint64_t *word, uint64_t value)
     uint64_t seen;
 
     while ((seen = read_from_nic(word)) < value)
-        if (!wait_again(&k.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, value, seen,
+        if (!wait_again({&k.watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, value, seen,
                         SWL_PAUSE("test: data of the peer", 0, 0)))
             return false;
     return true;
@@ -45,16 +45,14 @@ void send(const void *arg)
         for (uint32_t i = 0; i < words; i++)
             source[i] = pattern(round, i);
         for (uint32_t q = 0; q < 4; q++)
-            if (!qp_write(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE),
+            if (!qp_write(&me.qps[0], here(me, SWL_FAULT_QUEUE),
                           qp_local(me.data(q * part), me.payload.lkey, part),
                           {peer.data_at(q * part), peer.payload.rkey}))
                 return;
-        if (!qp_add(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE), peer.word_at(0), peer.signal.rkey,
-                    1))
+        if (!qp_add(&me.qps[0], here(me, SWL_FAULT_QUEUE), peer.word_at(0), peer.signal.rkey, 1))
             return;
         qp_ring(&me.qps[0]);
-        if (!qp_flush(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE)) ||
-            !await_word(me, me.word(1), round))
+        if (!qp_flush(&me.qps[0], here(me, SWL_FAULT_QUEUE)) || !await_word(me, me.word(1), round))
             return;
     }
 }
@@ -78,12 +76,11 @@ void receive(const void *arg)
                 or_in_gpu(&me.bits, 0x80000000u);
                 break;
             }
-        if (!qp_add(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE), peer.word_at(1), peer.signal.rkey,
-                    1))
+        if (!qp_add(&me.qps[0], here(me, SWL_FAULT_QUEUE), peer.word_at(1), peer.signal.rkey, 1))
             return;
         qp_ring(&me.qps[0]);
     }
-    (void)qp_flush(&me.qps[0], &me.watch, here(SWL_FAULT_QUEUE));
+    (void)qp_flush(&me.qps[0], here(me, SWL_FAULT_QUEUE));
 }
 
 void exchange_of(nic_world &w, uint32_t rounds, uint32_t bytes)

@@ -17,9 +17,9 @@ struct ring_job {
 
 uint32_t failures;
 
-struct wait_at here()
+struct waiter here(const nic_rank &k)
 {
-    return {SWL_FAULT_QUEUE, SWL_WARP_NONE, 0, 1};
+    return {&k.watch, SWL_FAULT_QUEUE, SWL_WARP_NONE, 0, 1};
 }
 
 bool post_one(const ring_job *j, uint64_t i)
@@ -27,9 +27,9 @@ bool post_one(const ring_job *j, uint64_t i)
     nic_rank &me = j->w->rank[0];
 
     if (j->posters > 1)
-        return qp_shared_write(j->qp, &me.watch, here(), qp_local(me.data(8), 1, 8), {2, 3});
-    return qp_write(j->qp, &me.watch, here(), qp_local(me.data(8), 1, 8), {2, 3}) &&
-           (i % 5 != 0 || qp_poll(j->qp, &me.watch, here()));
+        return qp_shared_write(j->qp, here(me), qp_local(me.data(8), 1, 8), {2, 3});
+    return qp_write(j->qp, here(me), qp_local(me.data(8), 1, 8), {2, 3}) &&
+           (i % 5 != 0 || qp_poll(j->qp, here(me)));
 }
 
 void post(const void *arg)
@@ -48,8 +48,7 @@ void post(const void *arg)
         else if (i % 3 == 0)
             qp_ring(j->qp);
     }
-    if (!ok || !(j->posters > 1 ? qp_shared_flush(j->qp, &me.watch, here())
-                                : qp_flush(j->qp, &me.watch, here())))
+    if (!ok || !(j->posters > 1 ? qp_shared_flush(j->qp, here(me)) : qp_flush(j->qp, here(me))))
         __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
 }
 
@@ -97,7 +96,7 @@ void device(const void *arg)
         for (uint32_t n = 0; at < end && n < j->step; n++)
             take(j, at++);
         if (at == end && at < last &&
-            !wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, last, at,
+            !wait_again({&me.watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, last, at,
                         SWL_PAUSE("test: doorbell", 0, 0)))
             return;
     }

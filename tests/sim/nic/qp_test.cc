@@ -21,9 +21,9 @@ void failed()
     __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
 }
 
-struct wait_at here(uint32_t channel)
+struct waiter here(const nic_rank &k, uint32_t channel)
 {
-    return {SWL_FAULT_QUEUE, SWL_WARP_NONE, channel, 1};
+    return {&k.watch, SWL_FAULT_QUEUE, SWL_WARP_NONE, channel, 1};
 }
 
 uint64_t record_of(uint32_t poster, uint32_t i)
@@ -44,11 +44,11 @@ void post_many(const void *arg)
         return;
     for (uint32_t i = 0; i < j->each; i++) {
         uint32_t value[2] = {i, ~i};
-        bool ok = qp_write_inline(qp, &me.watch, here(0), value, 8,
+        bool ok = qp_write_inline(qp, here(me, 0), value, 8,
                                   {peer.data_at(16ull * i), peer.payload.rkey}) &&
-                  qp_write(qp, &me.watch, here(0), qp_local(me.data(16ull * i), me.payload.lkey, 8),
+                  qp_write(qp, here(me, 0), qp_local(me.data(16ull * i), me.payload.lkey, 8),
                            {peer.data_at(16ull * i + 8), peer.payload.rkey}) &&
-                  qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
+                  qp_add(qp, here(me, 0), peer.word_at(0), peer.signal.rkey, 1);
 
         if (!ok) {
             failed();
@@ -57,7 +57,7 @@ void post_many(const void *arg)
         if (j->batch && i % j->batch == 0)
             qp_ring(qp);
     }
-    if (!qp_flush(qp, &me.watch, here(0)) || qp->done != qp->reserved)
+    if (!qp_flush(qp, here(me, 0)) || qp->done != qp->reserved)
         failed();
 }
 
@@ -105,12 +105,12 @@ void put_and_signal(const void *arg)
     if (lane_id() != 0)
         return;
     for (uint32_t i = 0; ok && i < j->each; i++)
-        ok = qp_write(qp, &me.watch, here(0), qp_local(me.data(8ull * i), me.payload.lkey, 8),
+        ok = qp_write(qp, here(me, 0), qp_local(me.data(8ull * i), me.payload.lkey, 8),
                       {peer.data_at(8ull * i), peer.payload.rkey});
-    ok = ok && qp_add(qp, &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1);
+    ok = ok && qp_add(qp, here(me, 0), peer.word_at(0), peer.signal.rkey, 1);
     if (ok)
         qp_ring(qp);
-    if (!ok || !qp_flush(qp, &me.watch, here(0)))
+    if (!ok || !qp_flush(qp, here(me, 0)))
         failed();
 }
 
@@ -123,7 +123,7 @@ void await_signal(const void *arg)
     if (lane_id() != 0)
         return;
     while (read_from_nic(me.word(0)) == 0)
-        if (!wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, 1, 0,
+        if (!wait_again({&me.watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, 0, 0}, 1, 0,
                         SWL_PAUSE("test: signal", 0, 0))) {
             failed();
             return;
@@ -169,14 +169,14 @@ void put_on_all(const void *arg)
         struct swl_qp *qp = &me.qps[i % nqps];
         const uint32_t value[2] = {i + 1, i + 1};
 
-        ok = qp_write_inline(qp, &me.watch, here(0), value, 8,
+        ok = qp_write_inline(qp, here(me, 0), value, 8,
                              {peer.data_at(8ull * i), peer.payload.rkey}) &&
-             qp_add(qp, &me.watch, here(0), peer.word_at(i % nqps), peer.signal.rkey, 1);
+             qp_add(qp, here(me, 0), peer.word_at(i % nqps), peer.signal.rkey, 1);
         if (ok)
             qp_ring(qp);
     }
     for (uint32_t q = 0; ok && q < nqps; q++)
-        ok = qp_flush(&me.qps[q], &me.watch, here(0));
+        ok = qp_flush(&me.qps[q], here(me, 0));
     if (!ok)
         failed();
 }
@@ -198,7 +198,7 @@ void await_all(const void *arg)
 
             others_were_late += q > 0 && read_from_nic(me.word(q)) <= i;
             while (read_from_nic(me.word(q)) <= i)
-                if (!wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, q, 0}, i + 1, 0,
+                if (!wait_again({&me.watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, q, 0}, i + 1, 0,
                                 SWL_PAUSE("test: count", 0, 0))) {
                     failed();
                     return;
@@ -229,8 +229,7 @@ void post_only(const void *arg)
     const job *j = static_cast<const job *>(arg);
     nic_rank &me = j->w->rank[0], &peer = j->w->rank[1];
 
-    if (lane_id() == 0 &&
-        !qp_add(&me.qps[0], &me.watch, here(0), peer.word_at(0), peer.signal.rkey, 1))
+    if (lane_id() == 0 && !qp_add(&me.qps[0], here(me, 0), peer.word_at(0), peer.signal.rkey, 1))
         failed();
 }
 
@@ -270,7 +269,7 @@ bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_
     struct swl_wqe e;
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, &me.watch, here(poster), 1, &index))
+    if (!qp_shared_reserve(qp, here(me, poster), 1, &index))
         return false;
     for (uint32_t i = 0; i < 4 + poster; i++)
         (void)read_in_gpu(&me.watch.claimed[0]);
@@ -278,7 +277,7 @@ bool write_slowly(const nic_rank &me, const nic_rank &peer, uint64_t at, uint32_
                  {reinterpret_cast<uint64_t>(me.data(at)), me.payload.lkey, 8},
                  {peer.data_at(at), peer.payload.rkey});
     qp_put(qp, index, &e);
-    return qp_shared_commit(qp, &me.watch, here(poster), index, 1);
+    return qp_shared_commit(qp, here(me, poster), index, 1);
 }
 
 // The WRITEs of a whole batch, from the poster's record `first` on, with one entry after the other.
@@ -288,7 +287,7 @@ bool write_together(const nic_rank &me, const nic_rank &peer, const job *j, uint
     struct swl_qp *qp = &me.qps[0];
     uint64_t index;
 
-    if (!qp_shared_reserve(qp, &me.watch, here(poster), j->batch, &index))
+    if (!qp_shared_reserve(qp, here(me, poster), j->batch, &index))
         return false;
     for (uint32_t i = 0; i < j->batch; i++) {
         const uint64_t at = 8ull * (poster * j->each + first + i);
@@ -301,7 +300,7 @@ bool write_together(const nic_rank &me, const nic_rank &peer, const job *j, uint
                      {peer.data_at(at), peer.payload.rkey});
         qp_put(qp, index + i, &e);
     }
-    return qp_shared_commit(qp, &me.watch, here(poster), index, j->batch);
+    return qp_shared_commit(qp, here(me, poster), index, j->batch);
 }
 
 void post_shared(const void *arg)
@@ -327,8 +326,7 @@ void post_shared(const void *arg)
         else if (poster % 2)
             ok = write_slowly(me, peer, at, poster);
         else
-            ok = qp_shared_write(qp, &me.watch, here(poster),
-                                 qp_local(me.data(at), me.payload.lkey, 8),
+            ok = qp_shared_write(qp, here(me, poster), qp_local(me.data(at), me.payload.lkey, 8),
                                  {peer.data_at(at), peer.payload.rkey});
         if (!ok) {
             failed();
@@ -336,14 +334,14 @@ void post_shared(const void *arg)
         }
         if ((i + 1) % j->batch != 0)
             continue;
-        if (!qp_shared_add(qp, &me.watch, here(poster), peer.word_at(poster), peer.signal.rkey,
+        if (!qp_shared_add(qp, here(me, poster), peer.word_at(poster), peer.signal.rkey,
                            j->batch)) {
             failed();
             return;
         }
         qp_shared_ring(qp);
     }
-    if (!qp_shared_flush(qp, &me.watch, here(poster)))
+    if (!qp_shared_flush(qp, here(me, poster)))
         failed();
 }
 
@@ -366,7 +364,7 @@ void watch_shared(const void *arg)
                 failed();
         }
         if (checked < j->each &&
-            !wait_again(&me.watch, {SWL_FAULT_ARRIVAL, SWL_WARP_NONE, poster, 0}, j->each, seen,
+            !wait_again({&me.watch, SWL_FAULT_ARRIVAL, SWL_WARP_NONE, poster, 0}, j->each, seen,
                         SWL_PAUSE("test: records", static_cast<int>(poster), 0))) {
             failed();
             return;

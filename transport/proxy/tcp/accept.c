@@ -118,7 +118,7 @@ static bool expecting(const struct tcp_wire *w)
     return w->nqps == 0;
 }
 
-static enum tcp_refusal judge(const struct tcp_wire *w, const struct tcp_hello *h)
+static enum tcp_refusal judge_hello(const struct tcp_wire *w, const struct tcp_hello *h)
 {
     const struct tcp_pair *p = h->to_qp < w->nqps ? &w->pairs[h->to_qp] : NULL;
 
@@ -139,7 +139,7 @@ static enum tcp_refusal judge(const struct tcp_wire *w, const struct tcp_hello *
 }
 
 /* The hello is there: the connection becomes a queue pair's, or ends. */
-static void introduce(struct tcp_wire *w, struct swl_door_guest *g)
+static void introduce_pair(struct tcp_wire *w, struct swl_door_guest *g)
 {
     struct tcp_hello h, welcome;
     enum tcp_refusal reason;
@@ -147,7 +147,7 @@ static void introduce(struct tcp_wire *w, struct swl_door_guest *g)
     int fd;
 
     memcpy(&h, g->in + sizeof(struct tcp_frame), sizeof(h));
-    reason = judge(w, &h);
+    reason = judge_hello(w, &h);
     if (reason != TCP_REFUSAL_NONE)
         (void)swl_tcp_send_first(g->fd, TCP_REFUSE, reason, NULL);
     if (reason == TCP_REFUSAL_NONCE) {
@@ -189,7 +189,7 @@ static bool hear_guests(struct tcp_wire *w)
     bool moved = false;
 
     while ((g = swl_door_next(&w->door)) != NULL) {
-        introduce(w, g);
+        introduce_pair(w, g);
         moved = true;
     }
     return moved;

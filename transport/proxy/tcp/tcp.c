@@ -237,8 +237,8 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
 }
 
 /* Say hello on a new connection, and wait for the answer: 0 = none in time, else as tcp_pair.answer. */
-static uint32_t greet(struct tcp_wire *w, struct tcp_pair *p, int fd, const struct tcp_hello *hello,
-                      uint64_t end)
+static uint32_t say_hello(struct tcp_wire *w, struct tcp_pair *p, int fd,
+                          const struct tcp_hello *hello, uint64_t end)
 {
     uint32_t answer = 0;
 
@@ -276,7 +276,7 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
         if (fd < 0)
             return swl_fail(ncclSystemError, "rank %u nic: queue pair %u, from %s: %s",
                             w->config.rank, p->qp, here, why.text);
-        answer = greet(w, p, fd, hello, end);
+        answer = say_hello(w, p, fd, hello, end);
         if (answer == 4)
             swl_gpu_sleep_ns(ANSWER_NS);
     } while (answer == 4 && swl_gpu_now_ns() < end);
@@ -381,7 +381,7 @@ static uint32_t tcp_post(struct swl_wire *wire, uint32_t qp,
 }
 
 /* The news of one queue pair, at most two; returns how many. */
-static uint32_t report(struct tcp_pair *p, struct swl_wire_done *done)
+static uint32_t report_pair(struct tcp_pair *p, struct swl_wire_done *done)
 {
     const uint64_t limit = swl_tcp_pair_limit(p);
     const uint64_t end = limit < p->fail_index ? limit : p->fail_index;
@@ -405,7 +405,7 @@ static uint32_t tcp_poll(struct swl_wire *wire, struct swl_wire_done *done, uint
 
     swl_gpu_mutex_lock(w->lock);
     for (uint32_t i = 0; i < w->nqps && taken + 2 <= n; i++)
-        taken += report(&w->pairs[i], done + taken);
+        taken += report_pair(&w->pairs[i], done + taken);
     swl_gpu_mutex_unlock(w->lock);
     return taken;
 }

@@ -4,7 +4,7 @@
 #include "transport/proxy/verbs/verbs.h"
 
 /* Is the word one that this peer may add to? The region stays while the lock is held. */
-static uint32_t check(const struct verbs_wire *w, const struct verbs_message *m)
+static uint32_t check_word(const struct verbs_wire *w, const struct verbs_message *m)
 {
     for (uint32_t i = 0; i < w->nregions; i++) {
         const struct verbs_region *r = &w->regions[i];
@@ -21,7 +21,7 @@ static uint32_t apply(struct verbs_wire *w, const struct verbs_message *m)
     uint32_t syndrome;
 
     (void)pthread_mutex_lock(&w->lock);
-    syndrome = check(w, m);
+    syndrome = check_word(w, m);
     /* the copier's add is a release: whoever acquires the sum sees the writes before it, which the
      * device had placed when it completed the receive, or a READ since (flush.c) */
     if (syndrome == SWL_SYNDROME_NONE &&

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-static ncclResult_t refuse(const struct verbs_wire *w, const char *what, int error)
+static ncclResult_t refuse_flush(const struct verbs_wire *w, const char *what, int error)
 {
     return swl_fail(ncclSystemError, "rank %u nic: %s %s: %s", w->rank, w->port.name, what,
                     error ? strerror(error) : "no reason given");
@@ -34,7 +34,7 @@ static ncclResult_t connect_self(struct verbs_wire *w, struct verbs_qp *qp)
     error = swl_rc_init(&w->verbs, qp, &w->port, false);
     error = error ? error : swl_rc_receive(&w->verbs, qp, &path);
     error = error ? error : swl_rc_send(&w->verbs, qp, &path);
-    return error ? refuse(w, "does not connect a queue pair to itself", error) : ncclSuccess;
+    return error ? refuse_flush(w, "does not connect a queue pair to itself", error) : ncclSuccess;
 }
 
 static ncclResult_t close_pair(struct verbs_wire *w)
@@ -45,7 +45,7 @@ static ncclResult_t close_pair(struct verbs_wire *w)
 
     f->qp = NULL;
     f->cq = NULL;
-    return first || second ? refuse(w, "keeps what it flushes with", first ? first : second)
+    return first || second ? refuse_flush(w, "keeps what it flushes with", first ? first : second)
                            : ncclSuccess;
 }
 
@@ -57,11 +57,11 @@ static ncclResult_t make_pair(struct verbs_wire *w)
     errno = 0;
     f->cq = w->verbs.ibv_create_cq(w->context, 2, NULL, NULL, 0);
     if (!f->cq)
-        return refuse(w, "gives no completion queue", errno);
+        return refuse_flush(w, "gives no completion queue", errno);
     attr.send_cq = attr.recv_cq = f->cq;
     f->qp = w->verbs.ibv_create_qp(w->pd, &attr);
     if (!f->qp)
-        return refuse(w, "gives no queue pair", errno);
+        return refuse_flush(w, "gives no queue pair", errno);
     return connect_self(w, f->qp);
 }
 
@@ -94,7 +94,7 @@ ncclResult_t swl_verbs_flush_open(struct verbs_wire *w, bool messages, bool gpu)
     if (!f->mr)
         f->mr = w->verbs.ibv_reg_mr(w->pd, &f->sink, sizeof(f->sink), VERBS_ACCESS_LOCAL_WRITE);
     if (!f->mr)
-        return refuse(w, "cannot register a word", errno);
+        return refuse_flush(w, "cannot register a word", errno);
     SWL_TRY(open_pair(w));
     /* release: pairs with the acquire of the serving thread */
     __atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
@@ -125,7 +125,7 @@ ncclResult_t swl_verbs_flush_close(struct verbs_wire *w)
 
     f->mr = NULL;
     if (error && rc == ncclSuccess)
-        rc = refuse(w, "keeps what it flushes with", error);
+        rc = refuse_flush(w, "keeps what it flushes with", error);
     (void)pthread_mutex_destroy(&f->lock);
     return rc;
 }

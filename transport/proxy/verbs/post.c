@@ -115,7 +115,7 @@ static void post_some(struct verbs_wire *w, struct verbs_queue *q,
 }
 
 /* They are never posted and never complete. */
-static void skip(const struct verbs_wire *w, struct verbs_queue *q, uint64_t n)
+static void skip_entries(const struct verbs_wire *w, struct verbs_queue *q, uint64_t n)
 {
     for (; n > 0; n--)
         q->entries[q->posted++ % w->depth] = (struct verbs_entry){0, false};
@@ -139,7 +139,7 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
         if (count == 0)
             break;
         if (q->syndrome) /* they are flushed behind the error */
-            skip(w, q, count);
+            skip_entries(w, q, count);
         else
             post_some(w, q, requests + taken, (uint32_t)count);
         taken += (uint32_t)count;
@@ -150,7 +150,7 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
 
 /* ---- completions ---- */
 
-static void take(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
+static void take_completion(struct verbs_wire *w, struct verbs_queue *q, const struct verbs_wc *wc)
 {
     if (wc->status) {
         /* of a request: everything before it has completed */
@@ -194,7 +194,7 @@ static void drain(struct verbs_wire *w, struct verbs_queue *q)
     do {
         n = q->qp->context->poll_cq(q->cq, POLL_MAX, wc);
         for (int i = 0; i < n; i++)
-            take(w, q, &wc[i]);
+            take_completion(w, q, &wc[i]);
     } while (n == POLL_MAX);
     if (n < 0)
         swl_verbs_fail(w, q, SWL_SYNDROME_LOCAL_OPERATION, "the completion queue cannot be read");

@@ -23,7 +23,7 @@ struct verbs_end {
 };
 static_assert(sizeof(struct verbs_end) <= sizeof(struct swl_wire_address), "travels inside it");
 
-static ncclResult_t refuse(const struct verbs_wire *w, const char *what, int error)
+static ncclResult_t refuse_queue(const struct verbs_wire *w, const char *what, int error)
 {
     return swl_fail(ncclSystemError, "rank %u nic: %s %s: %s", w->rank, w->port.name, what,
                     error ? strerror(error) : "no reason given");
@@ -37,11 +37,11 @@ static ncclResult_t close_objects(struct verbs_wire *w, struct verbs_queue *q)
     if (q->qp) {
         error = w->verbs.ibv_destroy_qp(q->qp);
         if (error)
-            rc = refuse(w, "keeps a queue pair", error);
+            rc = refuse_queue(w, "keeps a queue pair", error);
     }
     if (q->cq) {
         error = w->verbs.ibv_destroy_cq(q->cq);
-        next = error ? refuse(w, "keeps a completion queue", error) : ncclSuccess;
+        next = error ? refuse_queue(w, "keeps a completion queue", error) : ncclSuccess;
         rc = rc != ncclSuccess ? rc : next;
     }
     q->qp = NULL;
@@ -57,7 +57,7 @@ ncclResult_t swl_verbs_queue_close(struct verbs_wire *w, struct verbs_queue *q)
     rc = close_objects(w, q);
     if (q->mailbox_mr) {
         error = w->verbs.ibv_dereg_mr(q->mailbox_mr);
-        next = error ? refuse(w, "keeps a mailbox", error) : ncclSuccess;
+        next = error ? refuse_queue(w, "keeps a mailbox", error) : ncclSuccess;
         rc = rc != ncclSuccess ? rc : next;
     }
     free(q->mailbox);
@@ -78,19 +78,19 @@ static ncclResult_t open_objects(struct verbs_wire *w, struct verbs_queue *q)
     errno = 0;
     q->cq = w->verbs.ibv_create_cq(w->context, (int)(2 * w->depth + 2), NULL, NULL, 0);
     if (q->cq == NULL)
-        return refuse(w, "gives no completion queue", errno);
+        return refuse_queue(w, "gives no completion queue", errno);
     attr.send_cq = attr.recv_cq = q->cq;
     attr.qp_type = VERBS_RC;
     /* and the count that we write back */
     attr.cap = (struct verbs_qp_cap){w->depth + 1, w->depth, 1, 1, VERBS_INLINE_BYTES};
     q->qp = w->verbs.ibv_create_qp(w->pd, &attr);
     if (q->qp == NULL)
-        return refuse(w, "gives no queue pair", errno);
+        return refuse_queue(w, "gives no queue pair", errno);
     q->psn = swl_rc_psn(q->qp->qp_num);
     return ncclSuccess;
 }
 
-static void start(const struct verbs_wire *w, struct verbs_queue *q)
+static void start_queue(const struct verbs_wire *w, struct verbs_queue *q)
 {
     q->connected = q->ack_posted = false;
     q->adds = w->adds;
@@ -115,8 +115,8 @@ static ncclResult_t open_queue(struct verbs_wire *w, struct verbs_queue *q)
     q->mailbox_mr = w->verbs.ibv_reg_mr(w->pd, q->mailbox, bytes,
                                         VERBS_ACCESS_LOCAL_WRITE | VERBS_ACCESS_REMOTE_WRITE);
     if (q->mailbox_mr == NULL)
-        return refuse(w, "cannot register a mailbox", errno);
-    start(w, q);
+        return refuse_queue(w, "cannot register a mailbox", errno);
+    start_queue(w, q);
     return open_objects(w, q);
 }
 
@@ -160,9 +160,9 @@ ncclResult_t swl_verbs_address(struct swl_wire *wire, uint32_t qp,
 }
 
 /* `error` of a step of rc.h. */
-static ncclResult_t step(const struct verbs_wire *w, int error, const char *what)
+static ncclResult_t rc_step(const struct verbs_wire *w, int error, const char *what)
 {
-    return error ? refuse(w, what, error) : ncclSuccess;
+    return error ? refuse_queue(w, what, error) : ncclSuccess;
 }
 
 static ncclResult_t post_receives(const struct verbs_wire *w, const struct verbs_queue *q)
@@ -171,7 +171,7 @@ static ncclResult_t post_receives(const struct verbs_wire *w, const struct verbs
         const int error = swl_verbs_post_receive(q, i);
 
         if (error)
-            return refuse(w, "takes no receives", error);
+            return refuse_queue(w, "takes no receives", error);
     }
     return ncclSuccess;
 }
@@ -187,11 +187,11 @@ static ncclResult_t connect_path(struct verbs_wire *w, struct verbs_queue *q,
     if (!swl_rc_path(&path, &mine, &peer->end, &w->tuning, &why))
         return swl_fail(ncclInvalidUsage, "rank %u nic: %s cannot reach its peer: %s", w->rank,
                         w->port.name, why);
-    SWL_TRY(
-        step(w, swl_rc_init(&w->verbs, q->qp, &w->port, adds), "does not initialise a queue pair"));
+    SWL_TRY(rc_step(w, swl_rc_init(&w->verbs, q->qp, &w->port, adds),
+                    "does not initialise a queue pair"));
     SWL_TRY(post_receives(w, q));
-    SWL_TRY(step(w, swl_rc_receive(&w->verbs, q->qp, &path), "does not connect a queue pair"));
-    return step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send");
+    SWL_TRY(rc_step(w, swl_rc_receive(&w->verbs, q->qp, &path), "does not connect a queue pair"));
+    return rc_step(w, swl_rc_send(&w->verbs, q->qp, &path), "does not let a queue pair send");
 }
 
 ncclResult_t swl_verbs_connect(struct swl_wire *wire, uint32_t qp,
@@ -235,8 +235,8 @@ ncclResult_t swl_verbs_to_error(struct swl_wire *wire, uint32_t qp)
     (void)pthread_mutex_lock(&q->lock);
     q->connected = false;
     if (q->qp)
-        rc = step(w, swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_ERROR),
-                  "does not stop a queue pair");
+        rc = rc_step(w, swl_rc_leave(&w->verbs, q->qp, VERBS_STATE_ERROR),
+                     "does not stop a queue pair");
     (void)pthread_mutex_unlock(&q->lock);
     return rc;
 }
@@ -249,7 +249,7 @@ ncclResult_t swl_verbs_reset(struct swl_wire *wire, uint32_t qp)
 
     (void)pthread_mutex_lock(&q->lock);
     rc = close_objects(w, q);
-    start(w, q);
+    start_queue(w, q);
     if (rc == ncclSuccess)
         rc = open_objects(w, q);
     if (rc != ncclSuccess)
