@@ -10,18 +10,12 @@
 #include "kernels/common/layout.h"
 #include "transport/rdma_view.h"
 
-/* The rank that serves this source in remote node n. */
-struct swl_out_peer {
+/* The rank at the other end of rings: out of this one the gateway in remote node n, into it served source j. */
+struct swl_ring_end {
     uint32_t rank, node;
-    uint32_t served; /* j: index of this rank among the gateway's served sources */
-    uint32_t pad;
-};
-
-/* Served source j. */
-struct swl_in_peer {
-    uint32_t rank, node;
-    uint32_t remote; /* n: index of the gateway's node among the source's remote nodes */
-    uint32_t local;  /* local index of the source in its own node */
+    uint32_t
+        index; /* of this rank there: j of the gateway's served sources, n of the source's nodes */
+    uint32_t local; /* local index of that rank in its node */
 };
 
 /* Positions of the rings, [n][P] at the source and [served][P] at the gateway. `now` is what a

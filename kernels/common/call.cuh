@@ -164,20 +164,19 @@ SWL_DEV uint64_t poison_to_tell(const struct swl_watch *w)
                                           : swl_poison_word(w->gen, swl_poison_missing(seen));
 }
 
-/* Poison and error word of one link's peer. A queue that is full or in error is skipped: that peer times
+/* Poison and error word of the rank at the other end. A queue that is full or in error is skipped: that peer times
  * out itself. */
-SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t word, struct waiter w)
+SWL_DEV void tell_other_end(const struct connection &c, uint64_t word, struct waiter w)
 {
-    const struct swl_rdma_remote *r = g->net.remotes + x;
-    struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
+    const struct swl_rdma_remote *r = c.remote;
 
-    w.peer = link_rank(g, x);
-    if (!qp_poll(qp, w))
+    if (!connection_poll(c, w))
         return;
-    if (qp_write_inline(qp, w, &word, 8, {r->base + g->at.poison, r->signal_rkey}) &&
+    w.peer = c.rank;
+    if (qp_write_inline(c.qp, w, &word, 8, {r->base + c.g->at.poison, r->signal_rkey}) &&
         r->error_word != 0)
-        (void)qp_write_inline(qp, w, &word, 8, {r->error_word, r->error_word_rkey});
-    qp_ring(qp);
+        (void)qp_write_inline(c.qp, w, &word, 8, {r->error_word, r->error_word_rkey});
+    qp_ring(c.qp);
 }
 
 /* A rank that gave up tells the hosts of its node, and kernels and hosts of the other nodes. All other
@@ -186,18 +185,17 @@ SWL_DEV void tell_link(const struct swl_device_group *g, uint32_t x, uint64_t wo
 SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_watch *w)
 {
     const uint64_t word = poison_to_tell(w), since = clock_ns();
-    struct waiter waiter = waiter_of(w, SWL_WARP_EPILOGUE, 0);
+    const struct waiter waiter = waiter_of(w, SWL_WARP_EPILOGUE, 0);
 
     if (lane_id() == 0)
         publish_to_host(g->error_word, word); /* pairs with error_page.c */
     for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32)
-        tell_link(g, x, word, waiter);
+        tell_other_end(connection_at(g, x), word, waiter);
     for (uint32_t x = lane_id(); x < g->net.nconnections; x += 32) {
-        struct swl_qp *qp = (struct swl_qp *)g->net.qps + x;
+        const struct connection c = connection_at(g, x);
 
-        waiter.peer = link_rank(g, x);
-        while (qp_poll(qp, waiter) && qp->done != qp->rung &&
-               wait_to_tell(w, since, SWL_PAUSE("poison on its way to rank", waiter.peer, 0)))
+        while (connection_poll(c, waiter) && c.qp->done != c.qp->rung &&
+               wait_to_tell(w, since, SWL_PAUSE("poison on its way to rank", c.rank, 0)))
             continue;
     }
     warp_sync(); /* lane 0 publishes the errors of all lanes */
@@ -205,8 +203,8 @@ SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_w
 
 SWL_DEV void advance_positions(const struct swl_device_group *g)
 {
-    const uint32_t out = out_rings(g) * SWL_POSITION_ARRAYS_OUT;
-    const uint32_t in = in_rings(g) * SWL_POSITION_ARRAYS_IN;
+    const uint32_t out = side_rings(g, RINGS_OUT) * SWL_POSITION_ARRAYS_OUT;
+    const uint32_t in = side_rings(g, RINGS_IN) * SWL_POSITION_ARRAYS_IN;
     const uint32_t me = warp_id() * 32 + lane_id(), all = warp_count() * 32;
 
     /* the arrays of a kind lie behind each other, in the order of swl_positions */

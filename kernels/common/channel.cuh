@@ -100,59 +100,74 @@ SWL_DEV int claim_take(const Source &from, uint32_t nrings, uint32_t turn, uint3
     }
 }
 
-/* Listed tokens that the gateways have room for, as claim_take sees them. Words of ring r of the channel
- * in shared memory, ROOM_WORDS arrays of one for each ring. */
+/* Words of a channel's rings in the block's shared memory, arrays of one for each ring. */
+struct ring_words {
+    uint32_t nrings;    /* of the arrays */
+    uint64_t *filled;   /* source: mask of slots written, for its coordinator */
+    uint64_t *claim;    /* source: first position that no warp has taken */
+    uint64_t *limit;    /* source: first one that was not free when a lane last looked */
+    uint64_t *end;      /* source: of this call */
+    uint64_t *place;    /* source: what a position lacks to its place in the lists (modulo 2^64) */
+    uint64_t *taken;    /* gateway: first position that no warp has taken */
+    uint64_t *read;     /* gateway: mask of slots read, for its coordinator */
+    uint64_t *answered; /* gateway, combine: mask of partial sums written, for its coordinator */
+};
+static_assert(5 <= SWL_RING_WORDS,
+              "picture of block.h: five words for the source, three for the gateway");
+
+SWL_DEV struct ring_words ring_words_of(uint64_t *out, uint64_t *in, uint32_t nrings)
+{
+    return {nrings,           out, out + nrings, out + 2 * nrings, out + 3 * nrings,
+            out + 4 * nrings, in,  in + nrings,  in + 2 * nrings};
+}
+
+SWL_DEV uint32_t channel_ring(const struct swl_device_group *g, uint32_t channel, uint32_t r)
+{
+    return channel + r * g->shape.nchannels;
+}
+
+/* A warp: the words at the begin of a call, when the rings out of the rank are at position sent[], those into
+ * it at received[]. A block barrier follows. */
+SWL_DEV void ring_words_begin(const struct ring_words &words, const struct swl_device_group *g,
+                              const struct handle_view *h, uint32_t channel, const uint64_t *sent,
+                              const uint64_t *received)
+{
+    for (uint32_t r = lane_id(); r < words.nrings; r += 32) {
+        const uint32_t i = channel_ring(g, channel, r);
+
+        words.filled[r] = words.read[r] = words.answered[r] = 0;
+        if (i < side_rings(g, RINGS_OUT)) {
+            words.claim[r] = words.limit[r] = sent[i]; /* nothing is known to be free */
+            words.end[r] = sent[i] + list_length(h, i);
+            words.place[r] = h->list_start[i] - sent[i];
+        }
+        if (i < side_rings(g, RINGS_IN))
+            words.taken[r] = received[i];
+    }
+}
+
+/* Listed tokens that the gateways have room for, as claim_take sees them. */
 struct ring_room {
     const struct swl_device_group *g;
     const uint32_t *list; /* tokens of all rings, in handle memory */
-    uint64_t *claim;      /* first position that no warp has taken */
-    uint64_t *limit;      /* first one that was not free when a lane last looked */
-    uint64_t *end;        /* of this call */
-    uint64_t *place;      /* what a position lacks to its place in `list` (modulo 2^64) */
-    uint64_t credit;      /* offset of the words in the window that the gateways add to */
-    struct waiter waiter; /* names the channel */
+    struct ring_words words;
+    uint64_t credit; /* offset of the words in the window that the gateways add to */
+    struct waiter waiter;
 };
-#define ROOM_WORDS 4u
-static_assert(1 + ROOM_WORDS <= SWL_RING_WORDS, "picture of block.h");
-
-SWL_DEV struct ring_room ring_room_of(const struct swl_device_group *g, const struct handle_view *h,
-                                      struct waiter w, uint64_t *words, uint32_t nrings)
-{
-    struct ring_room room = {};
-
-    room.g = g;
-    room.waiter = w;
-    room.list = h->list;
-    room.claim = words;
-    room.limit = words + nrings;
-    room.end = words + 2 * nrings;
-    room.place = words + 3 * nrings;
-    return room;
-}
-
-/* One lane: the words of ring r, which is ring x of the rank, at position `sent` when the call begins. A
- * block barrier follows. */
-SWL_DEV void ring_room_begin(const struct ring_room &room, const struct handle_view *h, uint32_t r,
-                             uint32_t x, uint64_t sent)
-{
-    room.claim[r] = room.limit[r] = sent; /* nothing is known to be free */
-    room.end[r] = sent + list_length(h, x);
-    room.place[r] = h->list_start[x] - sent;
-}
 
 SWL_DEV uint32_t room_ring(const struct ring_room &from, uint32_t r)
 {
-    return from.waiter.channel + r * from.g->shape.nchannels;
+    return channel_ring(from.g, from.waiter.channel, r);
 }
 
 SWL_DEV uint64_t *claim_word(const struct ring_room &from, uint32_t r)
 {
-    return &from.claim[r];
+    return &from.words.claim[r];
 }
 
 SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
 {
-    return from.end[r];
+    return from.words.end[r];
 }
 
 /* Most takes find room that another lane of the block has seen: its acquire of the credit comes before its
@@ -160,7 +175,7 @@ SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
 SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
 {
     const struct swl_device_group *g = from.g;
-    const uint64_t known = read_in_block(&from.limit[r]);
+    const uint64_t known = read_in_block(&from.words.limit[r]);
     uint64_t limit;
 
     if (read_in_block(claim_word(from, r)) < known)
@@ -168,7 +183,8 @@ SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
     /* acquire: pairs with the gateway's adds */
     limit = read_from_nic(own_word(g, from.credit, room_ring(from, r))) + g->shape.ring_slots;
     if (limit != known)
-        cas_in_block(&from.limit[r], known, limit); /* who comes second leaves the first one's */
+        cas_in_block(&from.words.limit[r], known,
+                     limit); /* who comes second leaves the first one's */
     return limit;
 }
 
@@ -179,7 +195,7 @@ SWL_DEV bool claim_idle(const struct ring_room &)
 
 SWL_DEV bool claim_await(const struct ring_room &from, uint32_t r)
 {
-    const uint32_t rank = from.g->out[room_ring(from, r) / from.g->shape.nrings].rank;
+    const uint32_t rank = ring_end(from.g, RINGS_OUT, room_ring(from, r))->rank;
 
     return wait_again(wait_for(from.waiter, SWL_FAULT_SEND_CREDIT, rank), claim_end(from, r),
                       claim_limit(from, r),
@@ -193,13 +209,13 @@ SWL_DEV bool room_take(const struct ring_room &from, uint32_t *turn_p, uint32_t 
                        uint64_t *position_p, uint32_t *token_p)
 {
     const uint32_t nrings =
-        channel_rings(out_rings(from.g), from.waiter.channel, from.g->shape.nchannels);
+        channel_rings(side_rings(from.g, RINGS_OUT), from.waiter.channel, from.g->shape.nchannels);
     uint32_t r;
 
     if (nrings == 0 ||
         claim_take(from, nrings, from.g->shape.rank + (*turn_p)++, &r, position_p) <= 0)
         return false;
     *x_p = room_ring(from, r);
-    *token_p = from.list[from.place[r] + *position_p];
+    *token_p = from.list[from.words.place[r] + *position_p];
     return true;
 }

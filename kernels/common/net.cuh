@@ -1,29 +1,23 @@
-/* net.cuh: remote addresses of the words and rings of layout.h, as links reach them. Layer: kernels.
- *
- * Link x < remote nodes * P is ring x = n * P + p of this source; its other end is the gateway of
- * remote node n. Link (remote nodes * P) + y is ring y = j * P + p of served source j. */
+/* net.cuh: remote addresses of the words and rings of layout.h, as connections reach them. Layer: kernels. */
 #pragma once
 
 #include "kernels/common/args.h"
 #include "kernels/device/wait.cuh"
 #include "transport/qp.cuh"
 
-SWL_DEV uint32_t out_rings(const struct swl_device_group *g)
+/* The rings of a rank: out of it to the gateways of other nodes, n * P + p, or into it from served sources,
+ * j * P + p. */
+enum ring_side { RINGS_OUT, RINGS_IN };
+
+SWL_DEV uint32_t side_rings(const struct swl_device_group *g, enum ring_side side)
 {
-    return swl_remote_nodes(&g->shape) * g->shape.nrings;
+    return (side == RINGS_OUT ? swl_remote_nodes(&g->shape) : g->shape.nserved) * g->shape.nrings;
 }
 
-SWL_DEV uint32_t in_rings(const struct swl_device_group *g)
+SWL_DEV const struct swl_ring_end *ring_end(const struct swl_device_group *g, enum ring_side side,
+                                            uint32_t ring)
 {
-    return g->shape.nserved * g->shape.nrings;
-}
-
-/* The rank at the other end of a link. */
-SWL_DEV uint32_t link_rank(const struct swl_device_group *g, uint32_t link)
-{
-    const uint32_t p = g->shape.nrings, out = out_rings(g);
-
-    return link < out ? g->out[link / p].rank : g->in[(link - out) / p].rank;
+    return (side == RINGS_OUT ? g->out : g->in) + ring / g->shape.nrings;
 }
 
 /* What a ring needs to reach the rank at its other end. */
@@ -35,22 +29,24 @@ struct connection {
     uint32_t ring; /* index of this ring in that rank's arrays [served][P] or [remote node][P] */
 };
 
-/* Out ring x, to a gateway. */
-SWL_DEV struct connection out_connection(const struct swl_device_group *g, uint32_t x)
+SWL_DEV struct connection connection_of(const struct swl_device_group *g, enum ring_side side,
+                                        uint32_t ring)
 {
+    const struct swl_ring_end *end = ring_end(g, side, ring);
     const uint32_t p = g->shape.nrings;
+    const uint32_t number = side == RINGS_OUT ? ring : side_rings(g, RINGS_OUT) + ring;
 
-    return {g, g->net.remotes + x, (struct swl_qp *)g->net.qps + x, g->out[x / p].rank,
-            g->out[x / p].served * p + x % p};
+    return {g, g->net.remotes + number, (struct swl_qp *)g->net.qps + number, end->rank,
+            end->index * p + ring % p};
 }
 
-/* In ring y, to a served source. */
-SWL_DEV struct connection in_connection(const struct swl_device_group *g, uint32_t y)
+/* Connection `number` of the rank: those of the rings out, then those of the rings in. */
+SWL_DEV struct connection connection_at(const struct swl_device_group *g, uint32_t number)
 {
-    const uint32_t p = g->shape.nrings, link = out_rings(g) + y;
+    const uint32_t out = side_rings(g, RINGS_OUT);
 
-    return {g, g->net.remotes + link, (struct swl_qp *)g->net.qps + link, g->in[y / p].rank,
-            g->in[y / p].remote * p + y % p};
+    return number < out ? connection_of(g, RINGS_OUT, number)
+                        : connection_of(g, RINGS_IN, number - out);
 }
 
 /* Look at the completions of the queue pair; false = it is in error (reported). For waits of the
@@ -61,19 +57,12 @@ SWL_DEV bool connection_poll(const struct connection &c, struct waiter w)
     return qp_poll(c.qp, w);
 }
 
-/* All queue pairs of the out (in) rings of channel `channel`. */
-SWL_DEV bool out_poll_channel(const struct swl_device_group *g, uint32_t channel, struct waiter w)
+/* All queue pairs of the rings of channel `channel` on one side. */
+SWL_DEV bool side_poll(const struct swl_device_group *g, enum ring_side side, uint32_t channel,
+                       struct waiter w)
 {
-    for (uint32_t x = channel; x < out_rings(g); x += g->shape.nchannels)
-        if (!connection_poll(out_connection(g, x), w))
-            return false;
-    return true;
-}
-
-SWL_DEV bool in_poll_channel(const struct swl_device_group *g, uint32_t channel, struct waiter w)
-{
-    for (uint32_t y = channel; y < in_rings(g); y += g->shape.nchannels)
-        if (!connection_poll(in_connection(g, y), w))
+    for (uint32_t i = channel; i < side_rings(g, side); i += g->shape.nchannels)
+        if (!connection_poll(connection_of(g, side, i), w))
             return false;
     return true;
 }

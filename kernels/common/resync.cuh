@@ -29,54 +29,43 @@ SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_wat
     return newest > least ? newest : least;
 }
 
-/* The lane that owns the queue pair `qp` to that rank. */
-SWL_DEV bool await_nic_count(const uint64_t *word, uint64_t want, struct swl_qp *qp,
+/* The lane that owns the connection; the rank at its other end adds to `word`. */
+SWL_DEV bool await_nic_count(const struct connection &c, const uint64_t *word, uint64_t want,
                              struct waiter w)
 {
+    w.peer = c.rank;
     for (;;) {
         const uint64_t seen = read_from_nic(word);
 
         if (seen >= want)
             return true;
-        if (!qp_poll(qp, w) ||
+        if (!qp_poll(c.qp, w) ||
             !wait_again(w, want, seen, SWL_PAUSE("recovery: count from rank", w.peer, 0)))
             return false;
     }
 }
 
-/* Bring the mark of out link x (in link y) at the peer up to `value`, after all that was posted. */
-SWL_DEV bool resync_mark_out(const struct swl_device_group *g, uint32_t x, uint64_t value,
-                             struct waiter w)
+/* Bring the mark of a ring at its other end up to `value`, after all that was posted. */
+SWL_DEV bool resync_mark(const struct swl_device_group *g, enum ring_side side, uint32_t ring,
+                         uint64_t value, struct waiter w)
 {
-    const struct connection conn = out_connection(g, x);
+    const struct connection conn = connection_of(g, side, ring);
+    const uint64_t words = side == RINGS_OUT ? g->at.ht.forth_mark : g->at.ht.back_mark;
+    uint64_t *sent = (side == RINGS_OUT ? g->ht.forth_sent : g->ht.back_sent) + ring;
 
-    if (!connection_poll(conn, w) ||
-        !connection_tell(conn, g->at.ht.forth_mark, value - g->ht.forth_sent[x], w))
+    if (!connection_poll(conn, w) || !connection_tell(conn, words, value - *sent, w))
         return false;
-    g->ht.forth_sent[x] = value;
-    return true;
-}
-
-SWL_DEV bool resync_mark_in(const struct swl_device_group *g, uint32_t y, uint64_t value,
-                            struct waiter w)
-{
-    const struct connection conn = in_connection(g, y);
-
-    if (!connection_poll(conn, w) ||
-        !connection_tell(conn, g->at.ht.back_mark, value - g->ht.back_sent[y], w))
-        return false;
-    g->ht.back_sent[y] = value;
+    *sent = value;
     return true;
 }
 
 /* Source side of ring x: partial sums are consumed here. */
 SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, struct waiter w)
 {
-    const struct connection conn = out_connection(g, x);
+    const struct connection conn = connection_of(g, RINGS_OUT, x);
     uint64_t tail;
 
-    w.peer = conn.rank;
-    if (!await_nic_count(own_word(g, g->at.ht.back_mark, x), 2 * w.watch->gen, conn.qp, w))
+    if (!await_nic_count(conn, own_word(g, g->at.ht.back_mark, x), 2 * w.watch->gen, w))
         return false;
     tail = read_from_nic(own_word(g, g->at.ht.partial_tail, x));
     if (!connection_add(conn, g->at.ht.partial_credit, tail - g->ht.now.partial_credited[x], w))
@@ -87,18 +76,17 @@ SWL_DEV bool resync_out(const struct swl_device_group *g, uint32_t x, struct wai
     if (x % g->shape.nrings == 0)
         g->bases_seen[x / g->shape.nrings] =
             read_from_nic(own_word(g, g->at.bases_tail, x / g->shape.nrings));
-    return resync_mark_out(g, x, 2 * w.watch->gen + 1, w);
+    return resync_mark(g, RINGS_OUT, x, 2 * w.watch->gen + 1, w);
 }
 
 /* Gateway side of ring y: slots and requests are consumed here. */
 SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, struct waiter w)
 {
-    const struct connection conn = in_connection(g, y);
+    const struct connection conn = connection_of(g, RINGS_IN, y);
     const uint32_t j = y / g->shape.nrings;
     uint64_t slots, requests;
 
-    w.peer = conn.rank;
-    if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen, conn.qp, w))
+    if (!await_nic_count(conn, own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen, w))
         return false;
     slots = read_from_nic(own_word(g, g->at.ht.recv_tail, y));
     requests = read_from_nic(own_word(g, g->at.ht.request_tail, y));
@@ -113,29 +101,26 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, struct wait
         g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
         g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
     }
-    return resync_mark_in(g, y, 2 * w.watch->gen, w);
+    return resync_mark(g, RINGS_IN, y, 2 * w.watch->gen, w);
 }
 
 /* The peers have taken everything this rank ever sent; with the marks the credit has come. */
 SWL_DEV bool resync_await_credit(const struct swl_device_group *g, struct waiter w)
 {
-    for (uint32_t x = lane_id(); x < out_rings(g); x += 32) {
-        const struct connection conn = out_connection(g, x);
+    for (uint32_t x = lane_id(); x < side_rings(g, RINGS_OUT); x += 32) {
+        const struct connection conn = connection_of(g, RINGS_OUT, x);
 
-        w.peer = conn.rank;
-        if (!await_nic_count(own_word(g, g->at.ht.send_credit, x), g->ht.now.sent[x], conn.qp, w) ||
-            !await_nic_count(own_word(g, g->at.ht.request_credit, x), g->ht.now.request_sent[x],
-                             conn.qp, w))
+        if (!await_nic_count(conn, own_word(g, g->at.ht.send_credit, x), g->ht.now.sent[x], w) ||
+            !await_nic_count(conn, own_word(g, g->at.ht.request_credit, x),
+                             g->ht.now.request_sent[x], w))
             return false;
     }
-    for (uint32_t y = lane_id(); y < in_rings(g); y += 32) {
-        const struct connection conn = in_connection(g, y);
+    for (uint32_t y = lane_id(); y < side_rings(g, RINGS_IN); y += 32) {
+        const struct connection conn = connection_of(g, RINGS_IN, y);
 
-        w.peer = conn.rank;
-        if (!await_nic_count(own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen + 1, conn.qp,
-                             w) ||
-            !await_nic_count(own_word(g, g->at.ht.partial_credit, y), g->ht.now.partial_sent[y],
-                             conn.qp, w))
+        if (!await_nic_count(conn, own_word(g, g->at.ht.forth_mark, y), 2 * w.watch->gen + 1, w) ||
+            !await_nic_count(conn, own_word(g, g->at.ht.partial_credit, y),
+                             g->ht.now.partial_sent[y], w))
             return false;
     }
     return true;
@@ -147,13 +132,13 @@ SWL_DEV bool resync_rings(const struct swl_device_group *g, struct waiter w)
 {
     bool ok = true;
 
-    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
-        ok = resync_mark_out(g, x, 2 * w.watch->gen, w);
+    for (uint32_t x = lane_id(); ok && x < side_rings(g, RINGS_OUT); x += 32)
+        ok = resync_mark(g, RINGS_OUT, x, 2 * w.watch->gen, w);
     ok = warp_all(ok);
-    for (uint32_t y = lane_id(); ok && y < in_rings(g); y += 32)
+    for (uint32_t y = lane_id(); ok && y < side_rings(g, RINGS_IN); y += 32)
         ok = resync_in(g, y, w);
     ok = warp_all(ok);
-    for (uint32_t x = lane_id(); ok && x < out_rings(g); x += 32)
+    for (uint32_t x = lane_id(); ok && x < side_rings(g, RINGS_OUT); x += 32)
         ok = resync_out(g, x, w);
     ok = warp_all(ok);
     return warp_all(ok && resync_await_credit(g, w));

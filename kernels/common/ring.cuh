@@ -61,6 +61,13 @@ SWL_DEV uint64_t window_bits(uint64_t from, uint32_t n)
     return shift ? low << shift | low >> (64 - shift) : low;
 }
 
+/* Number of the slot of a position, counted over the rings of a side that lie behind each other. A ring has a
+ * power of two. */
+SWL_DEV uint64_t slot_number(const struct swl_shape *s, uint32_t ring, uint64_t position)
+{
+    return (uint64_t)ring * s->ring_slots + (position & (s->ring_slots - 1));
+}
+
 /* Slots that fit before the ring's end: one RDMA WRITE never wraps. */
 SWL_DEV uint32_t slots_before_wrap(uint64_t position, uint32_t slots)
 {
@@ -80,4 +87,12 @@ SWL_DEV uint32_t slots_to_post(const struct swl_shape *s, uint32_t ready, uint64
     const uint32_t least = !early ? s->chunk_slots : before ? (uint32_t)before : 1;
 
     return n >= least || n == room || sent + n == end ? n : 0;
+}
+
+/* How many of `ready` slots from `from` on to give back now, 0 = none: at least a chunk, or all that is left until
+ * `end`, the end of the call. */
+SWL_DEV uint32_t slots_to_credit(const struct swl_shape *s, uint32_t ready, uint64_t from,
+                                 uint64_t end)
+{
+    return ready >= s->chunk_slots || from + ready == end ? ready : 0;
 }

@@ -15,40 +15,18 @@ SWL_DEV struct combine_block combine_block_of(const struct swl_combine_args *a,
 {
     struct combine_block b;
     char *shared = (char *)block_shared();
-    uint64_t *out, *in;
 
     b.a = a;
     b.g = a->group;
     b.common = block_common_of();
     b.h = handle_view_of(b.g, a->handle, a->topk);
     b.shared = swl_combine_block_of(&a->shared);
-    out = (uint64_t *)(shared + b.shared.out_words);
-    in = (uint64_t *)(shared + b.shared.in_words);
-    b.rings.request_out = out;
-    b.rings.request_room = out + a->shared.nrings;
-    b.rings.claim = in;
-    b.rings.request_in = in + a->shared.nrings;
-    b.rings.partial_out = in + 2 * a->shared.nrings;
+    b.rings = ring_words_of((uint64_t *)(shared + b.shared.out_words),
+                            (uint64_t *)(shared + b.shared.in_words), a->shared.nrings);
     b.channel = job->channel;
     b.waiter = waiter_of(&b.common->watch, SWL_WARP_REQUESTER + job->role, job->channel);
     b.partial_bytes = a->row_bytes * (b.g->shape.wire_fp32 && a->dtype != SWL_FP32 ? 2 : 1);
     return b;
-}
-
-/* Warp 0: words of the block's rings. A block barrier follows. */
-SWL_DEV void rings_begin(const struct combine_block *b)
-{
-    const uint32_t c = b->g->shape.nchannels;
-    const struct ring_room room = request_room_of(b);
-
-    for (uint32_t r = lane_id(); r < b->a->shared.nrings; r += 32) {
-        const uint32_t x = b->channel + r * c, y = x;
-
-        b->rings.request_out[r] = b->rings.request_in[r] = b->rings.partial_out[r] = 0;
-        if (x < out_rings(b->g))
-            ring_room_begin(room, &b->h, r, x, b->g->ht.now.request_sent[x]);
-        b->rings.claim[r] = y < in_rings(b->g) ? b->g->ht.now.request_recv[y] : 0;
-    }
 }
 
 /* What a summer or gateway warp starts from; `number` among the gatherers of its channel. */
@@ -121,7 +99,8 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
         if (block_id() == 0 && warp_id() == 0)
             entry_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
-            rings_begin(&b);
+            ring_words_begin(b.rings, b.g, &b.h, b.channel, b.g->ht.now.request_sent,
+                             b.g->ht.now.request_recv);
         if (last_warp() && lane_id() == 0) { /* while warp 0 tells the peers */
             if (!handle_check(b.g, &b.h, args.fingerprint, args.ntokens, &b.common->watch))
                 b.common->go = 0;

@@ -22,12 +22,12 @@ struct requests {
 
 SWL_DEV uint32_t requests_ring(const struct requests &from, uint32_t r)
 {
-    return from.b->channel + r * from.b->g->shape.nchannels;
+    return channel_ring(from.b->g, from.b->channel, r);
 }
 
 SWL_DEV uint64_t *claim_word(const struct requests &from, uint32_t r)
 {
-    return &from.b->rings.claim[r];
+    return &from.b->rings.taken[r];
 }
 
 SWL_DEV uint64_t claim_end(const struct requests &from, uint32_t r)
@@ -60,7 +60,7 @@ SWL_DEV bool claim_idle(const struct requests &from)
 SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
 {
     const struct combine_block *b = from.b;
-    const uint32_t rank = b->g->in[requests_ring(from, r) / b->g->shape.nrings].rank;
+    const uint32_t rank = ring_end(b->g, RINGS_IN, requests_ring(from, r))->rank;
 
     return wait_again(wait_for(b->waiter, SWL_FAULT_REQUEST, rank), claim_end(from, r),
                       claim_limit(from, r),
@@ -126,7 +126,7 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
 /* Counted anew for each request: it would cost the sums a register. */
 SWL_DEV uint32_t gateway_rings(const struct combine_block *b)
 {
-    return channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
+    return channel_rings(side_rings(b->g, RINGS_IN), b->channel, b->g->shape.nchannels);
 }
 
 struct gateway_source { /* of tokens, gather.cuh */
@@ -154,8 +154,8 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
                          : claim_try(from, claim_look_at(from, nrings, turn), &r, &position);
     const uint32_t y = requests_ring(from, r);
     const uint64_t sum = g->ht.now.partial_sent[y] + (position - g->ht.now.request_recv[y]);
-    const uint64_t in = (uint64_t)y * g->shape.ring_slots + position % g->shape.ring_slots;
-    const uint64_t out = (uint64_t)y * g->shape.ring_slots + sum % g->shape.ring_slots;
+    const uint64_t in = slot_number(&g->shape, y, position);
+    const uint64_t out = slot_number(&g->shape, y, sum);
 
     (void)most; /* one at a time */
     if (got != 1)
@@ -168,18 +168,18 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
     if (!request_terms(b, &p->ga,
                        (const struct swl_request *)(g->window + g->at.ht.request_in +
                                                     in * swl_request_bytes(&g->shape)),
-                       g->in[y / g->shape.nrings].rank, list))
+                       ring_end(g, RINGS_IN, y)->rank, list))
         return -1;
-    if (lane_id() == 0) /* every lane has read it; pairs with read_in_block in request_credit */
-        window_finish_in_block(&b->rings.request_in[r], position);
+    if (lane_id() == 0) /* every lane has read it; pairs with read_in_block in duty_turn */
+        window_finish_in_block(&b->rings.read[r], position);
     return 1;
 }
 
-/* The sum is written, the landing slots are read; pairs with read_in_block in partial_post. */
+/* The sum is written, the landing slots are read; pairs with read_in_block in duty_turn. */
 SWL_DEV void source_finish(struct gateway_source *s, struct sum_list *list)
 {
     if (lane_id() == 0)
-        window_finish_in_block(&s->b->rings.partial_out[list->ring], list->position);
+        window_finish_in_block(&s->b->rings.answered[list->ring], list->position);
 }
 
 SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pipe *pipe,
@@ -194,107 +194,20 @@ SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pi
         gatherer_exit(&pipe->ga, rank_gatherers(b));
 }
 
-/* Return credit of ring y for requests that have been read. Number credited, or -1. */
-SWL_DEV int request_credit(const struct combine_block *b, uint32_t y, uint64_t from, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    uint64_t *window = &b->rings.request_in[y / g->shape.nchannels];
-    const uint32_t n = window_run(read_in_block(window), from); /* pairs with source_prepare */
-
-    if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
-        return 0;
-    and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.ht.request_credit, n, b->waiter))
-        return -1;
-    return (int)n;
-}
-
-SWL_DEV bool partial_write(const struct combine_block *b, uint32_t y, uint64_t sent, uint32_t n)
-{
-    const struct swl_device_group *g = b->g;
-    const struct connection conn = in_connection(g, y);
-    const uint32_t stride = swl_partial_bytes(&g->shape);
-    const uint64_t slot = sent % g->shape.ring_slots;
-    const uint64_t from =
-        g->at.ht.partial_out + ((uint64_t)y * g->shape.ring_slots + slot) * stride;
-    const uint64_t to =
-        g->at.ht.partial_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
-    bool ok = true;
-
-    if (b->partial_bytes >= stride - stride / 8)
-        return connection_write(conn, {from, to, (n - 1) * stride + b->partial_bytes}, b->waiter);
-    for (uint32_t i = 0; ok && i < n; i++)
-        ok = connection_write(
-            conn, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, b->partial_bytes},
-            b->waiter);
-    return ok;
-}
-
-/* Post finished partial sums of ring y. Number posted, or -1. */
-SWL_DEV int partial_post(const struct combine_block *b, uint32_t y, uint64_t sent, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    uint64_t *window = &b->rings.partial_out[y / g->shape.nchannels];
-    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with source_finish */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.partial_sent[y], sent, end);
-
-    if (n == 0)
-        return 0;
-    and_in_block(window, ~window_bits(sent, n));
-    if (!partial_write(b, y, sent, n) ||
-        !connection_tell(in_connection(g, y), g->at.ht.partial_tail, n, b->waiter))
-        return -1;
-    return (int)n;
-}
-
-/* Both duties for ring y: 1 moved, 0 nothing, -1 failed; *open_p: something is left. */
-SWL_DEV int gateway_turn(const struct combine_block *b, uint32_t y, bool *open_p)
-{
-    const struct swl_device_group *g = b->g;
-    const uint32_t count = b->h.recv_n[y];
-    const uint64_t read_end = g->ht.now.request_recv[y] + count;
-    const uint64_t sent_end = g->ht.now.partial_sent[y] + count;
-    const int credited = request_credit(b, y, g->ht.next.request_recv[y], read_end);
-    int posted;
-
-    if (credited < 0)
-        return -1;
-    g->ht.next.request_recv[y] += (uint32_t)credited;
-    g->ht.next.request_credited[y] += (uint32_t)credited;
-    posted = partial_post(b, y, g->ht.next.partial_sent[y], sent_end);
-    if (posted < 0)
-        return -1;
-    g->ht.next.partial_sent[y] += (uint32_t)posted;
-    *open_p = g->ht.next.request_recv[y] != read_end || g->ht.next.partial_sent[y] != sent_end;
-    return posted > 0 || credited > 0;
-}
-
 /* Lane 0 of its warp. */
 SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t c = g->shape.nchannels;
-    const uint32_t nrings = gateway_rings(b);
-    const struct waiter w = wait_for(b->waiter, SWL_FAULT_REQUEST, g->shape.rank);
-    uint32_t open = nrings;
+    struct coordinator c =
+        coordinator_of(g, &b->h, RINGS_IN, wait_for(b->waiter, SWL_FAULT_REQUEST, g->shape.rank),
+                       "requests and sums of own gateway warps");
 
-    while (open) {
-        bool moved = false;
-
-        open = 0;
-        for (uint32_t r = 0; r < nrings; r++) {
-            bool more;
-            const int n = gateway_turn(b, b->channel + r * c, &more);
-
-            if (n < 0)
-                return;
-            moved = moved || n > 0;
-            open += more;
-        }
-        if (open && !moved &&
-            (!in_poll_channel(g, b->channel, w) ||
-             !wait_again(w, open, 0,
-                         SWL_PAUSE("requests and sums of own gateway warps", b->channel, open))))
-            return;
-    }
+    c.first = duty_of(DUTY_CREDIT, b->rings.read, g->ht.now.request_recv, g->ht.next.request_recv,
+                      g->at.ht.request_credit);
+    c.first.credited = g->ht.next.request_credited;
+    c.second = duty_of(DUTY_POST, b->rings.answered, g->ht.now.partial_sent,
+                       g->ht.next.partial_sent, g->at.ht.partial_tail);
+    c.second.slots = {g->at.ht.partial_out, g->at.ht.partial_in, swl_partial_bytes(&g->shape),
+                      b->partial_bytes};
+    coordinate(c);
 }

@@ -30,12 +30,12 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
                            uint64_t position, uint32_t token)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t node = g->out[x / g->shape.nrings].node;
+    const uint32_t node = ring_end(g, RINGS_OUT, x)->node;
     const uint32_t n =
         select_in_node(&b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_RANK, 0, list);
-    const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
+    const uint64_t slot = slot_number(&g->shape, x, position);
     struct swl_request *to = (struct swl_request *)(g->window + g->at.ht.request_out +
-                                                    ring * swl_request_bytes(&g->shape));
+                                                    slot * swl_request_bytes(&g->shape));
     struct swl_request_row *row = (struct swl_request_row *)(to + 1);
 
     if (lane_id() == 0) {
@@ -50,23 +50,15 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
         row[i].gpu = list->sel[i].gpu;
     }
     warp_sync();
-    if (lane_id() == 0) /* pairs with read_in_block in request_post */
-        window_finish_in_block(&b->rings.request_out[x / g->shape.nchannels], position);
-}
-
-SWL_DEV struct ring_room request_room_of(const struct combine_block *b)
-{
-    struct ring_room room =
-        ring_room_of(b->g, &b->h, b->waiter, b->rings.request_room, b->a->shared.nrings);
-
-    room.credit = b->g->at.ht.request_credit;
-    return room;
+    if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
+        window_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
 }
 
 SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index,
                                  struct warp_scratch *list)
 {
-    const struct ring_room room = request_room_of(b);
+    const struct ring_room room = {b->g, b->h.list, b->rings, b->g->at.ht.request_credit,
+                                   b->waiter};
     uint32_t turn = index, x, token;
     uint64_t position;
 
@@ -74,97 +66,23 @@ SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index,
         request_token(b, list, x, position, token);
 }
 
-/* Post finished requests of ring x. Number posted, or -1. */
-SWL_DEV int request_post(const struct combine_block *b, uint32_t x, uint64_t sent, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    uint64_t *window = &b->rings.request_out[x / g->shape.nchannels];
-    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with request_token */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.request_sent[x], sent, end);
-    const uint32_t bytes = swl_request_bytes(&g->shape);
-    const uint64_t slot = sent % g->shape.ring_slots;
-    struct connection conn;
-
-    if (n == 0)
-        return 0;
-    conn = out_connection(g, x);
-    and_in_block(window, ~window_bits(sent, n));
-    if (!connection_write(
-            conn,
-            {g->at.ht.request_out + ((uint64_t)x * g->shape.ring_slots + slot) * bytes,
-             g->at.ht.request_in + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * bytes,
-             n * bytes},
-            b->waiter) ||
-        !connection_tell(conn, g->at.ht.request_tail, n, b->waiter))
-        return -1;
-    return (int)n;
-}
-
-/* Return credit of ring x for consumed partial sums. Number credited, or -1. */
-SWL_DEV int partial_credit(const struct combine_block *b, uint32_t x, uint64_t from, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    const uint32_t n =
-        window_run(read_in_gpu(&g->ht.partial_used[x]), from); /* pairs with source_finish */
-
-    if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
-        return 0;
-    and_in_gpu(&g->ht.partial_used[x], ~window_bits(from, n));
-    if (!connection_tell(out_connection(g, x), g->at.ht.partial_credit, n, b->waiter))
-        return -1;
-    return (int)n;
-}
-
-/* Both duties for ring x: 1 moved, 0 nothing, -1 failed; *open_p: something is left. */
-SWL_DEV int source_turn(const struct combine_block *b, uint32_t x, bool *open_p)
-{
-    const struct swl_device_group *g = b->g;
-    const uint32_t count = list_length(&b->h, x);
-    const uint64_t sent_end = g->ht.now.request_sent[x] + count;
-    const uint64_t used_end = g->ht.now.partial_recv[x] + count;
-    const int posted = request_post(b, x, g->ht.next.request_sent[x], sent_end);
-    int credited;
-
-    if (posted < 0)
-        return -1;
-    g->ht.next.request_sent[x] += (uint32_t)posted;
-    credited = partial_credit(b, x, g->ht.next.partial_recv[x], used_end);
-    if (credited < 0)
-        return -1;
-    g->ht.next.partial_recv[x] += (uint32_t)credited;
-    g->ht.next.partial_credited[x] += (uint32_t)credited;
-    *open_p = g->ht.next.request_sent[x] != sent_end || g->ht.next.partial_recv[x] != used_end;
-    return posted > 0 || credited > 0;
-}
-
 /* Lane 0 of its warp. */
 SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t c = g->shape.nchannels;
-    const uint32_t nrings = channel_rings(out_rings(g), b->channel, c);
-    const struct waiter w = wait_for(b->waiter, SWL_FAULT_PARTIAL, g->shape.rank);
-    uint32_t open = nrings;
+    const uint32_t bytes = swl_request_bytes(&g->shape);
+    struct coordinator c =
+        coordinator_of(g, &b->h, RINGS_OUT, wait_for(b->waiter, SWL_FAULT_PARTIAL, g->shape.rank),
+                       "requests and partial sums of own warps");
 
-    while (open) {
-        bool moved = false;
-
-        open = 0;
-        for (uint32_t r = 0; r < nrings; r++) {
-            bool more;
-            const int n = source_turn(b, b->channel + r * c, &more);
-
-            if (n < 0)
-                return;
-            moved = moved || n > 0;
-            open += more;
-        }
-        if (open && !moved &&
-            (!out_poll_channel(g, b->channel, w) ||
-             !wait_again(w, open, 0,
-                         SWL_PAUSE("requests and partial sums of own warps", b->channel, open))))
-            return;
-    }
+    c.first = duty_of(DUTY_POST, b->rings.filled, g->ht.now.request_sent, g->ht.next.request_sent,
+                      g->at.ht.request_tail);
+    c.first.slots = {g->at.ht.request_out, g->at.ht.request_in, bytes, bytes};
+    c.second = duty_of(DUTY_CREDIT, g->ht.partial_used, g->ht.now.partial_recv,
+                       g->ht.next.partial_recv, g->at.ht.partial_credit);
+    c.second.in_gpu = true;
+    c.second.credited = g->ht.next.partial_credited;
+    coordinate(c);
 }
 
 /* Key of a term: node << 16 | local rank; the terms of a token are sorted by it. */
@@ -204,8 +122,7 @@ SWL_DEV void term_of_node(const struct combine_block *b, uint32_t token, uint64_
     term->position = (uint32_t)position;
     term->wide = g->shape.wire_fp32 && b->a->dtype != SWL_FP32;
     term->at = g->window + g->at.ht.partial_in +
-               ((uint64_t)x * g->shape.ring_slots + (position & (g->shape.ring_slots - 1))) *
-                   swl_partial_bytes(&g->shape);
+               slot_number(&g->shape, x, position) * swl_partial_bytes(&g->shape);
 }
 
 /* Tokens that a warp lists together: `width` lanes each, a power of two and not less than K; with
@@ -299,7 +216,7 @@ SWL_DEV int source_prepare(struct sum_source *s, struct gather_pipe *p, uint32_t
     return (int)batch.n;
 }
 
-/* The partial sums are read: pairs with read_in_gpu in partial_credit. */
+/* The partial sums are read: pairs with read_in_gpu in duty_turn. */
 SWL_DEV void source_finish(struct sum_source *s, struct sum_list *list)
 {
     for (uint32_t i = lane_id(); i < list->nterms; i += 32) {

@@ -30,8 +30,7 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
 {
     struct dispatch_block b;
     char *shared = (char *)block_shared();
-    const uint32_t list = out_rings(g); /* that of the own node */
-    uint64_t *out, *in;
+    const uint32_t list = side_rings(g, RINGS_OUT); /* that of the own node */
 
     b.a = a;
     b.g = g;
@@ -41,12 +40,8 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     b.near = b.h.list_start[list]; /* passes while the call begins */
     b.near_end = b.h.list_start[list + 1];
     b.h.place = (const uint32_t *)(shared + b.shared.places);
-    out = (uint64_t *)(shared + b.shared.out_words);
-    in = (uint64_t *)(shared + b.shared.in_words);
-    b.rings.out_window = out;
-    b.rings.out_room = out + a->block.nrings;
-    b.rings.in_claim = in;
-    b.rings.in_window = in + a->block.nrings;
+    b.rings = ring_words_of((uint64_t *)(shared + b.shared.out_words),
+                            (uint64_t *)(shared + b.shared.in_words), a->block.nrings);
     b.channel = job->channel;
     b.waiter = waiter_of(&b.common->watch, SWL_WARP_SENDER + job->role, job->channel);
     b.slot_row_at = swl_slot_row_at(a->topk);
@@ -60,22 +55,6 @@ SWL_DEV void places_begin(const struct dispatch_block *b)
 
     for (uint32_t r = lane_id(); r < b->g->shape.nranks; r += 32)
         place[r] = b->g->rank_place[r];
-}
-
-/* Warp 0: words of the block's rings. A block barrier follows. */
-SWL_DEV void rings_begin(const struct dispatch_block *b)
-{
-    const uint32_t c = b->g->shape.nchannels;
-    const struct ring_room room = send_room_of(b);
-
-    for (uint32_t r = lane_id(); r < b->a->block.nrings; r += 32) {
-        const uint32_t x = b->channel + r * c, y = x;
-
-        b->rings.out_window[r] = b->rings.in_window[r] = 0;
-        if (x < out_rings(b->g))
-            ring_room_begin(room, &b->h, r, x, b->g->ht.now.sent[x]);
-        b->rings.in_claim[r] = y < in_rings(b->g) ? b->g->ht.now.recv[y] : 0;
-    }
 }
 
 SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const struct warp_job *job,
@@ -184,7 +163,7 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     if (call_begin(b.g, SWL_OP_DISPATCH) && dispatch_fits(&b, fits)) {
         if (b.g->shape.nnodes > 1) {
             if (warp_id() == 0)
-                rings_begin(&b);
+                ring_words_begin(b.rings, b.g, &b.h, b.channel, b.g->ht.now.sent, b.g->ht.now.recv);
             block_sync();
         }
         if (last_warp())

@@ -1,17 +1,8 @@
 /* ht_dispatch.cuh: what the warp roles of the dispatch kernel share. Layer: kernels. */
 #pragma once
 
-#include "kernels/common/channel.cuh"
+#include "kernels/common/coordinator.cuh"
 #include "kernels/ht/row_writer.cuh"
-
-/* Words of the block's rings in shared memory, [nrings] each. Ring r of channel c is ring
- * c + r * C of the source or gateway side. */
-struct dispatch_rings {
-    uint64_t *out_window; /* source: slots filled; senders -> send coordinator */
-    uint64_t *out_room;   /* source: [ROOM_WORDS][nrings], struct ring_room */
-    uint64_t *in_claim;   /* gateway: first slot that no forwarder has taken */
-    uint64_t *in_window;  /* gateway: slots read; forwarders -> forward coordinator */
-};
 
 struct dispatch_block { /* equal in all threads, but for `waiter` */
     const struct swl_dispatch_args *a;
@@ -20,7 +11,7 @@ struct dispatch_block { /* equal in all threads, but for `waiter` */
     struct waiter waiter; /* of this warp */
     struct handle_view h;
     struct swl_block shared;
-    struct dispatch_rings rings;
+    struct ring_words rings; /* of the channel */
     uint32_t near, near_end; /* of the list of the own node; not valid before handle_fits */
     uint32_t channel;
     uint32_t slot_row_at; /* of the row in a network slot */

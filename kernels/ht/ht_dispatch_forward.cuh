@@ -30,12 +30,12 @@ struct arrivals {
 
 SWL_DEV uint32_t arrivals_ring(const struct arrivals &from, uint32_t r)
 {
-    return from.b->channel + r * from.b->g->shape.nchannels;
+    return channel_ring(from.b->g, from.b->channel, r);
 }
 
 SWL_DEV uint64_t *claim_word(const struct arrivals &from, uint32_t r)
 {
-    return &from.b->rings.in_claim[r];
+    return &from.b->rings.taken[r];
 }
 
 SWL_DEV uint64_t claim_end(const struct arrivals &from, uint32_t r)
@@ -61,7 +61,7 @@ SWL_DEV bool claim_idle(const struct arrivals &from)
 SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
 {
     const struct dispatch_block *b = from.b;
-    const uint32_t rank = b->g->in[arrivals_ring(from, r) / b->g->shape.nrings].rank;
+    const uint32_t rank = ring_end(b->g, RINGS_IN, arrivals_ring(from, r))->rank;
 
     return wait_again(wait_for(b->waiter, SWL_FAULT_ARRIVAL, rank), claim_end(from, r),
                       claim_limit(from, r), SWL_PAUSE("slots from rank", rank, b->channel));
@@ -96,7 +96,7 @@ SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint3
 {
     const struct swl_slot_head *head = (const struct swl_slot_head *)slot;
     const struct waiter w =
-        wait_for(b->waiter, SWL_FAULT_WRONG_CALL, b->g->in[y / b->g->shape.nrings].rank);
+        wait_for(b->waiter, SWL_FAULT_WRONG_CALL, ring_end(b->g, RINGS_IN, y)->rank);
     const int n = tagged_count(&b->a->entry, b->common->gen_call, head->gen_call, head->n, w);
 
     for (int i = lane_id(); i < n; i += 32)
@@ -109,9 +109,9 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
                           const struct slot_claim *claim)
 {
     const struct swl_device_group *g = b->g;
-    const uint64_t ring =
-        (uint64_t)claim->ring * g->shape.ring_slots + claim->position % g->shape.ring_slots;
-    const char *slot = g->window + g->at.ht.recv_ring + ring * swl_slot_bytes(&g->shape);
+    const char *slot =
+        g->window + g->at.ht.recv_ring +
+        slot_number(&g->shape, claim->ring, claim->position) * swl_slot_bytes(&g->shape);
     struct copy_row row, none = {0, 0};
     struct row_list list;
     int n;
@@ -128,16 +128,16 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
     else if (!row_write(rw, &list, 0, &row, &none))
         return false;
     warp_sync();        /* header and row have been loaded by all lanes: the slot is free */
-    if (lane_id() == 0) /* pairs with read_in_block in forward_credit */
-        window_finish_in_block(&b->rings.in_window[claim->ring / g->shape.nchannels],
-                               claim->position);
+    if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
+        window_finish_in_block(&b->rings.read[claim->ring / g->shape.nchannels], claim->position);
     return true;
 }
 
 SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_writer *rw,
                                   uint32_t index)
 {
-    const uint32_t nrings = channel_rings(in_rings(b->g), b->channel, b->g->shape.nchannels);
+    const uint32_t nrings =
+        channel_rings(side_rings(b->g, RINGS_IN), b->channel, b->g->shape.nchannels);
     const struct arrivals from = {b, rw};
     struct slot_claim claim;
     uint32_t turn = index, r;
@@ -154,49 +154,16 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
     row_write_end(rw);
 }
 
-/* Return credit of ring y for slots that have been read: a whole chunk, or all that is left. */
-SWL_DEV int forward_credit(const struct dispatch_block *b, uint32_t y, uint64_t from, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    uint64_t *window = &b->rings.in_window[y / g->shape.nchannels];
-    const uint32_t n = window_run(read_in_block(window), from); /* pairs with forward_slot */
-
-    if (n == 0 || (n < g->shape.chunk_slots && from + n < end))
-        return 0;
-    and_in_block(window, ~window_bits(from, n));
-    if (!connection_tell(in_connection(g, y), g->at.ht.send_credit, n, b->waiter))
-        return -1;
-    return (int)n;
-}
-
 /* Lane 0 of its warp. */
 SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t c = g->shape.nchannels;
-    const uint32_t nrings = channel_rings(in_rings(g), b->channel, c);
-    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
-    uint32_t open = nrings;
+    struct coordinator c =
+        coordinator_of(g, &b->h, RINGS_IN, wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank),
+                       "slots read by own forwarders");
 
-    while (open) {
-        bool moved = false;
-
-        open = 0;
-        for (uint32_t r = 0; r < nrings; r++) {
-            const uint32_t y = b->channel + r * c;
-            const uint64_t end = g->ht.now.recv[y] + b->h.recv_n[y];
-            const int n = forward_credit(b, y, g->ht.next.recv[y], end);
-
-            if (n < 0)
-                return;
-            g->ht.next.recv[y] += (uint32_t)n;
-            g->ht.next.recv_credited[y] += (uint32_t)n;
-            moved = moved || n > 0;
-            open += g->ht.next.recv[y] != end;
-        }
-        if (open && !moved &&
-            (!in_poll_channel(g, b->channel, w) ||
-             !wait_again(w, open, 0, SWL_PAUSE("slots read by own forwarders", b->channel, open))))
-            return;
-    }
+    c.first =
+        duty_of(DUTY_CREDIT, b->rings.read, g->ht.now.recv, g->ht.next.recv, g->at.ht.send_credit);
+    c.first.credited = g->ht.next.recv_credited;
+    coordinate(c);
 }

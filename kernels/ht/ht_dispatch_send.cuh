@@ -23,10 +23,10 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
                         struct warp_scratch *list, uint32_t x, uint64_t position, uint32_t token)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t node = g->out[x / g->shape.nrings].node;
+    const uint32_t node = ring_end(g, RINGS_OUT, x)->node;
     const uint32_t n = select_in_node(&b->h, token, node, SWL_ID_VALID, b->a->weights, list);
-    const uint64_t ring = (uint64_t)x * g->shape.ring_slots + position % g->shape.ring_slots;
-    char *slot = g->window + g->at.ht.send_ring + ring * swl_slot_bytes(&g->shape);
+    char *slot = g->window + g->at.ht.send_ring +
+                 slot_number(&g->shape, x, position) * swl_slot_bytes(&g->shape);
 
     if (lane_id() == 0)
         order_before_bulk_load(); /* the freed slot is overwritten by a bulk store of this lane */
@@ -44,24 +44,15 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
         return false;
     bulk_wait<0>(); /* complete, not only read: the NIC reads the slot next */
     warp_sync();
-    if (lane_id() == 0) /* pairs with read_in_block in send_post */
-        window_finish_in_block(&b->rings.out_window[x / g->shape.nchannels], position);
+    if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
+        window_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
     return true;
-}
-
-SWL_DEV struct ring_room send_room_of(const struct dispatch_block *b)
-{
-    struct ring_room room =
-        ring_room_of(b->g, &b->h, b->waiter, b->rings.out_room, b->a->block.nrings);
-
-    room.credit = b->g->at.ht.send_credit;
-    return room;
 }
 
 SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
                                struct copier *copier, struct warp_scratch *list)
 {
-    const struct ring_room room = send_room_of(b);
+    const struct ring_room room = {b->g, b->h.list, b->rings, b->g->at.ht.send_credit, b->waiter};
     uint32_t turn = index, x, token;
     uint64_t position;
 
@@ -70,70 +61,17 @@ SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
             return;
 }
 
-/* Post slots [sent, sent + n) of ring x, which do not wrap, then their count. */
-SWL_DEV bool send_chunk(const struct dispatch_block *b, uint32_t x, uint64_t sent, uint32_t n)
-{
-    const struct swl_device_group *g = b->g;
-    const struct connection conn = out_connection(g, x);
-    const uint32_t stride = swl_slot_bytes(&g->shape);
-    const uint32_t used = b->slot_row_at + b->a->row_bytes;
-    const uint64_t slot = sent % g->shape.ring_slots;
-    const uint64_t from = g->at.ht.send_ring + ((uint64_t)x * g->shape.ring_slots + slot) * stride;
-    const uint64_t to =
-        g->at.ht.recv_ring + ((uint64_t)conn.ring * g->shape.ring_slots + slot) * stride;
-    bool ok = true;
-
-    if (used >= stride - stride / 8) { /* one write for the chunk: little between the slots */
-        ok = connection_write(conn, {from, to, (n - 1) * stride + used}, b->waiter);
-    } else {
-        for (uint32_t i = 0; ok && i < n; i++)
-            ok = connection_write(
-                conn, {from + (uint64_t)i * stride, to + (uint64_t)i * stride, used}, b->waiter);
-    }
-    return ok && connection_tell(conn, g->at.ht.recv_tail, n, b->waiter);
-}
-
-/* Post what ring x has ready. Returns slots posted, or -1. */
-SWL_DEV int send_post(const struct dispatch_block *b, uint32_t x, uint64_t sent, uint64_t end)
-{
-    const struct swl_device_group *g = b->g;
-    uint64_t *window = &b->rings.out_window[x / g->shape.nchannels];
-    const uint32_t ready = window_run(read_in_block(window), sent); /* pairs with send_token */
-    const uint32_t n = slots_to_post(&g->shape, ready, g->ht.now.sent[x], sent, end);
-
-    if (n == 0)
-        return 0;
-    and_in_block(window, ~window_bits(sent, n));
-    return send_chunk(b, x, sent, n) ? (int)n : -1;
-}
-
 /* Lane 0 of its warp. */
 SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
 {
     const struct swl_device_group *g = b->g;
-    const uint32_t c = g->shape.nchannels;
-    const uint32_t nrings = channel_rings(out_rings(g), b->channel, c);
-    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
-    uint32_t open = nrings;
+    struct coordinator c =
+        coordinator_of(g, &b->h, RINGS_OUT, wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank),
+                       "finished slots of own senders");
 
-    while (open) {
-        bool moved = false;
-
-        open = 0;
-        for (uint32_t i = 0; i < nrings; i++) {
-            const uint32_t x = b->channel + (i + g->shape.rank) % nrings * c;
-            const uint64_t end = g->ht.now.sent[x] + list_length(&b->h, x);
-            const int n = send_post(b, x, g->ht.next.sent[x], end);
-
-            if (n < 0)
-                return;
-            g->ht.next.sent[x] += (uint32_t)n;
-            moved = moved || n > 0;
-            open += g->ht.next.sent[x] != end;
-        }
-        if (open && !moved &&
-            (!out_poll_channel(g, b->channel, w) ||
-             !wait_again(w, open, 0, SWL_PAUSE("finished slots of own senders", b->channel, open))))
-            return;
-    }
+    c.first =
+        duty_of(DUTY_POST, b->rings.filled, g->ht.now.sent, g->ht.next.sent, g->at.ht.recv_tail);
+    c.first.slots = {g->at.ht.send_ring, g->at.ht.recv_ring, swl_slot_bytes(&g->shape),
+                     b->slot_row_at + b->a->row_bytes};
+    coordinate(c);
 }

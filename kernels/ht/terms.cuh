@@ -151,7 +151,7 @@ SWL_DEV bool await_term(const struct gatherer *ga, const struct sum_term *term)
 {
     const bool partial = term->kind == SUM_PARTIAL;
     const uint32_t rank =
-        partial ? ga->g->out[term->ring / ga->g->shape.nrings].rank : ga->g->local_rank[term->ring];
+        partial ? ring_end(ga->g, RINGS_OUT, term->ring)->rank : ga->g->local_rank[term->ring];
     const struct waiter w =
         wait_for(ga->waiter, partial ? SWL_FAULT_PARTIAL : SWL_FAULT_FETCH, rank);
 

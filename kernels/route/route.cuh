@@ -71,7 +71,7 @@ SWL_DEV uint32_t list_of(const struct swl_device_group *g, uint32_t token, uint3
     const uint32_t n = node < g->shape.node ? node : node - 1;
 
     if (node == g->shape.node)
-        return out_rings(g);
+        return side_rings(g, RINGS_OUT);
     return n * g->shape.nrings + token % g->shape.nrings;
 }
 

@@ -112,8 +112,8 @@ SWL_DEV bool message_out(const struct route_block *b, uint32_t n, uint64_t from,
 {
     const struct swl_device_group *g = b->g;
     const uint32_t x = n * g->shape.nrings;
-    const struct connection conn = out_connection(g, x);
-    const uint32_t j = g->out[n].served;
+    const struct connection conn = connection_of(g, RINGS_OUT, x);
+    const uint32_t j = g->out[n].index;
     const struct waiter w = wait_for(b->waiter, SWL_FAULT_QUEUE, g->out[n].rank);
 
     if (!connection_write(conn, {from + 4ull * n * words, to + 4ull * j * words, 4 * words}, w) ||
@@ -167,7 +167,7 @@ SWL_DEV bool forward_counts(const struct route_block *b)
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
         if (!await_message(own_word(g, g->at.counts_tail, j), g->counts_seen[j],
                            wait_for(b->waiter, SWL_FAULT_COUNTS, g->in[j].rank),
-                           in_connection(g, j * s->nrings).qp))
+                           connection_of(g, RINGS_IN, j * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->counts_seen[j]++;
     }
@@ -237,8 +237,8 @@ SWL_DEV bool forward_bases(const struct route_block *b)
     if (!first_thread())
         return true;
     for (uint32_t j = 0; j < s->nserved; j++) {
-        const uint32_t y = j * s->nrings, n = g->in[j].remote;
-        const struct connection conn = in_connection(g, y);
+        const uint32_t y = j * s->nrings, n = g->in[j].index;
+        const struct connection conn = connection_of(g, RINGS_IN, y);
         const struct waiter w = wait_for(b->waiter, SWL_FAULT_QUEUE, g->in[j].rank);
 
         if (!connection_write(conn,
@@ -262,7 +262,7 @@ SWL_DEV bool take_bases(const struct route_block *b)
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
         if (!await_message(own_word(g, g->at.bases_tail, n), g->bases_seen[n],
                            wait_for(b->waiter, SWL_FAULT_BASES, g->out[n].rank),
-                           out_connection(g, n * s->nrings).qp))
+                           connection_of(g, RINGS_OUT, n * s->nrings).qp))
             or_in_block(&b->common->step_failed, 1u);
         g->bases_seen[n]++;
         for (uint32_t i = 0; i < s->max_local; i++) {

@@ -134,7 +134,7 @@ SWL_DEV void place_token(const struct route_block *b, uint32_t token)
             const uint32_t at = b->histogram[g->shape.nranks + list]++;
 
             b->list[b->list_start[list] + at] = token;
-            if (list != out_rings(g))
+            if (list != side_rings(g, RINGS_OUT))
                 b->at[first + k] = at;
         }
     }

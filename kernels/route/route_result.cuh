@@ -75,7 +75,7 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
         if (first_thread()) {
             if (!await_message(own_word(g, g->at.fix_tail, j), g->fix_seen[j],
                                wait_for(b->waiter, SWL_FAULT_FIX, g->in[j].rank),
-                               in_connection(g, j * s->nrings).qp))
+                               connection_of(g, RINGS_IN, j * s->nrings).qp))
                 b->common->step_failed = 1;
             g->fix_seen[j]++;
         }

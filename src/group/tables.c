@@ -156,8 +156,8 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
     uint32_t *gateway_local = (void *)(h + l->gateway_local);
     uint32_t *node_rank = (void *)(h + l->node_rank);
     uint32_t *rank_place = (void *)(h + l->rank_place);
-    struct swl_out_peer *out = (void *)(h + l->out);
-    struct swl_in_peer *in = (void *)(h + l->in);
+    struct swl_ring_end *out = (void *)(h + l->out);
+    struct swl_ring_end *in = (void *)(h + l->in);
     uint32_t j = 0;
 
     for (uint32_t i = 0; i < s->nlocal; i++)
@@ -175,20 +175,22 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
         gateway_local[r] = t->rank_local[near ? r : swl_topology_gateway(t, r, s->node)];
         if (near || gateway_local[r] != s->local)
             continue;
-        in[j++] = (struct swl_in_peer){
+        in[j++] = (struct swl_ring_end){
             .rank = r,
             .node = t->rank_node[r],
-            .remote = swl_topology_remote(t->rank_node[r], s->node),
+            .index = swl_topology_remote(t->rank_node[r], s->node),
             .local = t->rank_local[r],
         };
     }
     for (uint32_t n = 0; n < swl_remote_nodes(s); n++) {
-        uint32_t node = swl_topology_remote_node(s->node, n);
+        const uint32_t node = swl_topology_remote_node(s->node, n);
+        const uint32_t rank = swl_topology_gateway(t, s->rank, node);
 
-        out[n] = (struct swl_out_peer){
-            .rank = swl_topology_gateway(t, s->rank, node),
+        out[n] = (struct swl_ring_end){
+            .rank = rank,
             .node = node,
-            .served = swl_topology_served_index(t, s->rank, node),
+            .index = swl_topology_served_index(t, s->rank, node),
+            .local = t->rank_local[rank],
         };
     }
 }
