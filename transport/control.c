@@ -210,7 +210,7 @@ static void adopt(struct swl_control *control, uint32_t i, int fd)
     p->fd = fd;
     p->state = CONTROL_CONNECTED;
     if (!watch_peer(control, i)) {
-        control_shut(&p->fd);
+        control_hang_up(control, p);
         p->state = CONTROL_NONE;
     }
 }
@@ -249,7 +249,7 @@ static void call_peer(struct swl_control *control, struct control_peer *p,
     if (fd >= 0 && send_secret(control, fd, SWL_CONTROL_HELLO, place->nonce))
         p->state = CONTROL_CALLED;
     else
-        control_shut(&p->fd);
+        control_hang_up(control, p);
 }
 
 /* The welcome may be there. Whoever says anything else, or hangs up, is called again. */
@@ -269,7 +269,7 @@ static void hear_welcome(struct swl_control *control, uint32_t i)
         adopt(control, i, p->fd);
         return;
     }
-    control_shut(&p->fd);
+    control_hang_up(control, p);
     p->state = CONTROL_NONE;
 }
 
@@ -320,13 +320,13 @@ static void introduce_peer(struct swl_control *control, struct control_meeting *
         return;
     }
     place = place_of(&meeting->all[m.from]);
-    control_shut(&control->peers[i].fd);
+    control_hang_up(control, &control->peers[i]);
     control->peers[i].state = CONTROL_NONE;
     control->peers[i].fd = swl_door_take(&meeting->door, g);
     if (send_secret(control, control->peers[i].fd, SWL_CONTROL_WELCOME, place.nonce))
         adopt(control, i, control->peers[i].fd);
     else
-        control_shut(&control->peers[i].fd);
+        control_hang_up(control, &control->peers[i]);
 }
 
 /* After every one who comes: who has said hello goes in before more come. */

@@ -7,6 +7,8 @@
 #include "transport/tcp_place.h"
 
 #include <assert.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define CONTROL_MAGIC 0x6f6f6232u
@@ -55,6 +57,18 @@ struct swl_control {
     uint32_t nwaiting; /* peers with queued messages */
     uint32_t ntell;
 };
+
+/* End of a connection. A child that was forked meanwhile has the descriptor, too: what closing does where nobody
+ * else has it is said here. */
+static inline void control_hang_up(const struct swl_control *control, struct control_peer *p)
+{
+    if (p->fd < 0)
+        return;
+    (void)epoll_ctl(control->epoll, EPOLL_CTL_DEL, p->fd, NULL); /* it may not be there */
+    (void)shutdown(p->fd, SHUT_RDWR);
+    close(p->fd);
+    p->fd = -1;
+}
 
 static inline void control_shut(int *fd_p)
 {

@@ -40,7 +40,7 @@ static void end_peer(struct swl_control *control, struct control_peer *p, enum c
 {
     if (p->state != CONTROL_CONNECTED)
         return;
-    control_shut(&p->fd); /* takes it from the epoll set */
+    control_hang_up(control, p);
     p->state = state;
     control->nwaiting -= p->queued > 0;
     p->queued = p->out_bytes = p->in_bytes = 0;
@@ -179,7 +179,7 @@ void swl_control_close(struct swl_control *control)
     for (uint32_t i = 0; control->peers && i < control->npeers; i++) {
         if (control->peers[i].state == CONTROL_CONNECTED)
             (void)swl_control_send(control, i, &bye);
-        control_shut(&control->peers[i].fd);
+        control_hang_up(control, &control->peers[i]);
     }
     free(control->peers);
     control_shut(&control->epoll);

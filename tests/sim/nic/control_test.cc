@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <string.h>
 #include <string>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -268,6 +269,39 @@ TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
     m = message(2);
     EXPECT_FALSE(swl_control_send(c.control[0], 0, &m));
     close_all(&c);
+}
+
+// A child of this process, forked meanwhile, has every descriptor too, so that closing one alone ends nothing: the
+// other end waits on, and the epoll set goes on telling of a connection that nobody reads.
+TEST_P(Oob, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
+{
+    Channels c;
+    swl_control_message m;
+    struct epoll_event event;
+    uint32_t peer;
+
+    meet(&c, 3, GetParam());
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    m = message(1);
+    m.magic = 0; // nonsense, for which rank 0 hangs up
+    EXPECT_EQ(write(c.control[1]->peers[0].fd, &m, sizeof(m)), static_cast<ssize_t>(sizeof(m)));
+    ASSERT_TRUE(receive(c.control[0], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_CONTROL_GONE);
+    EXPECT_EQ(epoll_wait(c.control[0]->epoll, &event, 1, 0), 0);
+    ASSERT_TRUE(receive(c.control[1], &peer, &m));
+    EXPECT_EQ(m.kind, SWL_CONTROL_GONE);
+    EXPECT_EQ(m.from, 0);
+    m = message(2); // the others are as before
+    EXPECT_TRUE(swl_control_send(c.control[0], 1, &m));
+    ASSERT_TRUE(receive(c.control[2], &peer, &m));
+    EXPECT_EQ(m.value[0], 2u);
+    close_all(&c);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
 }
 
 // What waits for a peer that does not read is bounded, and nothing that was taken is lost.
