@@ -94,6 +94,8 @@ struct simt_config {
     bool hang_report; /* stop with a report instead of letting deadlines expire */
     int nsms;
     int shared_kib;
+    bool
+        timed; /* times are wanted: looks at the clock and seeds do not change how long things take */
     int threads; /* > 1: GPUs are dealt to scheduler threads, no replay */
 };
 struct simt_config simt_config_get(void);

@@ -65,6 +65,7 @@ struct alignas(64) Actor {
 
 struct Lane : Actor {
     uint64_t load_fence, store_fence; /* data clock at its last proxy fences */
+    uint64_t clock_ns;                /* what it last read as time, in a timed run */
     LaneBulk *bulk;
     char proxy_token;
 };

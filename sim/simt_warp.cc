@@ -2,6 +2,8 @@
  * position. Layer: sim, the core's side of device.h; runs on lane fibers. */
 #include "sim/simt_core.h"
 
+#include <algorithm>
+
 namespace simt
 {
 namespace
@@ -161,9 +163,15 @@ uint64_t simt_dev_shared_bytes(void)
 }
 uint64_t simt_dev_clock(void)
 {
-    if (!worker_self()->background)
-        virtual_ns++; /* a loop on time alone gets somewhere */
-    return simt_now_ns();
+    Lane *l = lane_self();
+
+    if (worker_self()->background) /* time that passes by itself */
+        return simt_now_ns();
+    /* A loop on time alone gets somewhere: all of the run, which is quick, or this lane alone. */
+    if (!config.timed)
+        return ++virtual_ns;
+    l->clock_ns = std::max(l->clock_ns + 1, simt_now_ns());
+    return l->clock_ns;
 }
 
 uint64_t simt_dev_collective(int op, uint64_t value, int src, const char *file, int line)

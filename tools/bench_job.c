@@ -28,7 +28,7 @@ bool bench_job_run(struct bench_options *o)
     static const enum swl_place places[] = {SWL_PLACE_FIBERS, SWL_PLACE_THREADS,
                                             SWL_EMULATED ? SWL_PLACE_NODES : SWL_PLACE_PROCESSES,
                                             SWL_PLACE_LAUNCHED};
-    const struct swl_job job = {
+    struct swl_job job = {
         .nnodes = o->nnodes,
         .node_ranks = o->node_size,
         .place = places[o->place],
@@ -39,6 +39,7 @@ bool bench_job_run(struct bench_options *o)
 
     bench_routing_remarks(o);
     set_link(o);
+    job.timed = o->link != NULL; /* else the network takes no time */
     if (!SWL_EMULATED)
         bench_link_measure(o);
     const bool ok = swl_ranks_run(&job, rank_main, o) == 0;

@@ -164,6 +164,27 @@ TEST(Bench, ReportSaysWhetherItsTimesAreModelled)
     }
 }
 
+// Lanes that wait look at the clock; that took the time of the whole run. Times are virtual: the machine has no
+// part in them.
+TEST(Bench, TimesWithALinkAreNotThoseOfLooksAtTheClock)
+{
+    double before = 0;
+
+    for (const char *nodes : {"4", "8"}) {
+        const Results run(
+            std::string("--ranks-per-node 1 --tokens 64 --hidden 64 --sms 4 --iterations 1 "
+                        "--warmup 0 --no-verify --link 400:3 --nodes ") +
+            nodes);
+        const double us = run.number("dispatch", "median_us");
+
+        EXPECT_LT(us, 90) << nodes << " nodes"; // 43 and 65; 118 and 306 with one clock for all
+        if (before > 0) {
+            EXPECT_LT(us, 2 * before) << "twice the nodes share the same bytes";
+        }
+        before = us;
+    }
+}
+
 // A single rank moves nothing.
 TEST(Bench, D_B5OneGpuIsTwoNodesOfTwoRanks)
 {
