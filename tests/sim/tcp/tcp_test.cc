@@ -3,7 +3,9 @@
 // and qp_test.cc.
 #include "tests/sim/tcp/tcp_peer.h"
 
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 namespace
 {
@@ -32,6 +34,32 @@ void corrupted_frame(nic_world &w)
     s.p.put(v);
     s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
     EXPECT_EQ(word_at(*s.me, 64), 0u);
+}
+
+// A child of the NIC's process, forked meanwhile, has the connection, too: the peer hears of the end all the same.
+void child_has_it_too(nic_world &w)
+{
+    scene s(w, first_nonce);
+    char byte;
+    ssize_t n = -1;
+
+    s.meet();
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    std::vector<uint8_t> v = s.write(0, 4711);
+    v[sizeof(struct tcp_frame) + 3] ^= 0x10;
+    s.p.put(v);
+    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
+    for (int i = 0; i < 2000 && n < 0; i++) {
+        n = recv(s.p.fd, &byte, 1, MSG_DONTWAIT);
+        nic_sleep(100000);
+    }
+    EXPECT_EQ(n, 0);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
 }
 
 void frame_twice(nic_world &w)
@@ -294,6 +322,11 @@ TEST(Tcp, DamagedFrameEndsTheQueuePairAndIsNotPlaced)
     nic_run(0, over_tcp(), frame_twice);
     nic_run(0, over_tcp(), alien_frame);
     nic_run(0, over_tcp(), answer_without_question);
+}
+
+TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
+{
+    nic_run(0, over_tcp(), child_has_it_too);
 }
 
 TEST(Tcp, ConnectionCutInsideAFrameEndsTheQueuePair)

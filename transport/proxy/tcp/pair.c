@@ -38,10 +38,12 @@ ncclResult_t swl_tcp_pair_open(struct tcp_wire *w, struct tcp_pair *p)
     return rc;
 }
 
-static void hang_up(struct tcp_pair *p)
+void swl_tcp_pair_hang_up(struct tcp_pair *p)
 {
-    if (p->fd >= 0)
-        close(p->fd);
+    if (p->fd < 0)
+        return;
+    (void)shutdown(p->fd, SHUT_RDWR); /* a child that was forked meanwhile has it, too */
+    close(p->fd);
     p->fd = -1;
 }
 
@@ -49,7 +51,7 @@ ncclResult_t swl_tcp_pair_close(struct tcp_pair *p)
 {
     ncclResult_t rc = ncclSuccess, next = ncclSuccess;
 
-    hang_up(p);
+    swl_tcp_pair_hang_up(p);
     free(p->ring);
     if (p->in)
         rc = SWL_CUDA(swl_gpu_host_free(p->in));
@@ -62,7 +64,7 @@ void swl_tcp_pair_reset(struct tcp_wire *w, struct tcp_pair *p)
 {
     const uint64_t first = w->config.first_index;
 
-    hang_up(p);
+    swl_tcp_pair_hang_up(p);
     p->generation++;
     p->state = TCP_IDLE;
     p->bound = p->gone = p->shut = false;
@@ -98,7 +100,7 @@ void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome
         p->fail_index = at;
         p->syndrome = syndrome;
     }
-    hang_up(p);
+    swl_tcp_pair_hang_up(p);
     p->state = TCP_FAILED;
     /* release: pairs with the acquire of the host that waits for a welcome */
     if (p->answer == 0)
@@ -107,7 +109,7 @@ void swl_tcp_pair_fail(struct tcp_wire *w, struct tcp_pair *p, uint32_t syndrome
 
 void swl_tcp_pair_unmet(struct tcp_pair *p)
 {
-    hang_up(p);
+    swl_tcp_pair_hang_up(p);
     p->state = TCP_FAILED;
     /* release: pairs with the acquire of the host that waits for a welcome */
     __atomic_store_n(&p->answer, 4, __ATOMIC_RELEASE);

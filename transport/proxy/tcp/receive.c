@@ -219,8 +219,7 @@ static void ended(struct tcp_wire *w, struct tcp_pair *p, const char *why)
     }
     /* an orderly end: an error only for who still wants something */
     p->shut = true;
-    close(p->fd);
-    p->fd = -1;
+    swl_tcp_pair_hang_up(p);
 }
 
 bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p)

@@ -87,8 +87,7 @@ static bool lingering(struct tcp_pair *p)
         n = recv(p->fd, p->in, TCP_IN_BYTES, 0);
     if (n < 0 && swl_socket_later())
         return true;
-    close(p->fd);
-    p->fd = -1;
+    swl_tcp_pair_hang_up(p);
     return false;
 }
 
@@ -342,9 +341,7 @@ static ncclResult_t tcp_to_error(struct swl_wire *wire, uint32_t qp)
     struct tcp_pair *p = &w->pairs[qp];
 
     swl_gpu_mutex_lock(w->lock);
-    if (p->fd >= 0)
-        close(p->fd);
-    p->fd = -1;
+    swl_tcp_pair_hang_up(p);
     p->state = TCP_FAILED;
     p->fail_index = p->reported; /* nothing is reported any more */
     p->syndrome = 0;

@@ -113,6 +113,8 @@ static inline struct tcp_wire *tcp_of(struct swl_wire *wire)
 
 /* pair.c. All under the lock. */
 ncclResult_t swl_tcp_pair_open(struct tcp_wire *w, struct tcp_pair *p);
+/* The other end hears of it, whoever else has the descriptor. */
+void swl_tcp_pair_hang_up(struct tcp_pair *p);
 ncclResult_t swl_tcp_pair_close(struct tcp_pair *p);
 /* Back to TCP_IDLE, as another generation. */
 void swl_tcp_pair_reset(struct tcp_wire *w, struct tcp_pair *p);
