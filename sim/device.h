@@ -139,7 +139,7 @@ template <class T> SWL_DEV T simt_read(const T *p, enum swl_scope scope, const c
     return v;
 }
 /* Relaxed: orders nothing. */
-template <class T> SWL_DEV T simt_peek(const T *p, const char *file, int line)
+template <class T> SWL_DEV T simt_load_relaxed(const T *p, const char *file, int line)
 {
     T v;
 
@@ -198,11 +198,11 @@ SWL_DEV T simt_cas(T *p, T expect, T desired, enum swl_scope scope, const char *
 SIMT_WORDS(block, SWL_SCOPE_BLOCK)
 SIMT_WORDS(gpu, SWL_SCOPE_GPU)
 
-template <class T> SWL_DEV T peek_in_gpu(const T *p, SIMT_WHERE)
+template <class T> SWL_DEV T load_relaxed_in_gpu(const T *p, SIMT_WHERE)
 {
-    return simt_peek(p, file, line);
+    return simt_load_relaxed(p, file, line);
 }
-template <class T> SWL_DEV T tally_in_gpu(T *p, simt_value<T> v, SIMT_WHERE)
+template <class T> SWL_DEV T add_relaxed_in_gpu(T *p, simt_value<T> v, SIMT_WHERE)
 {
     simt_dev_point();
     simt_dev_write(p, SWL_SCOPE_GPU, SIMT_STORE_PUBLISH, file, line);
@@ -213,9 +213,9 @@ template <class T> SWL_DEV T read_from_peer(const T *p, SIMT_WHERE)
 {
     return simt_read(p, SWL_SCOPE_SYS, file, line);
 }
-template <class T> SWL_DEV T peek_from_peer(const T *p, SIMT_WHERE)
+template <class T> SWL_DEV T load_relaxed_from_peer(const T *p, SIMT_WHERE)
 {
-    return simt_peek(p, file, line);
+    return simt_load_relaxed(p, file, line);
 }
 template <class T> SWL_DEV void publish_to_peer(T *p, simt_value<T> v, SIMT_WHERE)
 {
@@ -275,9 +275,9 @@ SWL_DEV uint64_t read_doorbell(const uint64_t *p, SIMT_WHERE)
 {
     return simt_read(p, SWL_SCOPE_SYS, file, line);
 }
-template <class T> SWL_DEV T peek_doorbell(const T *p, SIMT_WHERE)
+template <class T> SWL_DEV T load_relaxed_doorbell(const T *p, SIMT_WHERE)
 {
-    return simt_peek(p, file, line);
+    return simt_load_relaxed(p, file, line);
 }
 SWL_DEV uint64_t nic_add(uint64_t *p, uint64_t v, SIMT_WHERE)
 {

@@ -104,7 +104,7 @@ SWL_DEV bool qp_poll(struct swl_qp *qp, struct waiter w)
 }
 
 /* Wait until entry reserved may be written. */
-SWL_DEV bool qp_await_entry(struct swl_qp *qp, struct waiter w)
+SWL_DEV bool qp_await_wqe(struct swl_qp *qp, struct waiter w)
 {
     uint64_t depth = 1ull << qp->depth_log2;
 
@@ -143,7 +143,7 @@ SWL_DEV bool qp_write(struct swl_qp *qp, struct waiter w, struct swl_wqe_local l
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w))
+    if (!qp_await_wqe(qp, w))
         return false;
     swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn, local, far);
     qp_append(qp, &e);
@@ -156,7 +156,7 @@ SWL_DEV bool qp_write_inline(struct swl_qp *qp, struct waiter w, const void *dat
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w))
+    if (!qp_await_wqe(qp, w))
         return false;
     swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes, far);
     qp_append(qp, &e);
@@ -169,7 +169,7 @@ SWL_DEV bool qp_add(struct swl_qp *qp, struct waiter w, uint64_t remote, uint32_
 {
     struct swl_wqe e;
 
-    if (!qp_await_entry(qp, w))
+    if (!qp_await_wqe(qp, w))
         return false;
     swl_wqe_fetch_add(&e, qp->reserved, qp->qpn, value, {qp->sink, qp->sink_lkey, 8},
                       {remote, rkey});

@@ -13,8 +13,8 @@
 /* The rank at the other end of rings: out of this one the gateway in remote node n, into it served source j. */
 struct swl_ring_end {
     uint32_t rank, node;
-    uint32_t
-        index; /* of this rank there: j of the gateway's served sources, n of the source's nodes */
+    /* of this rank there: j of the gateway's served sources, n of the source's nodes */
+    uint32_t index;
     uint32_t local; /* local index of that rank in its node */
 };
 
@@ -143,9 +143,9 @@ struct swl_dispatch_args {
     uint32_t nic_blocks;  /* last blocks of the grid, which run the software NIC */
     uint32_t ntokens, topk, row_bytes;
     uint32_t out_rows, out_weight_rows, out_idx_rows;
-    uint32_t idx_bytes;     /* 4 or 8 */
-    uint32_t idx_base;      /* added to local ids: 0, or the first id of this rank */
-    struct swl_entry entry; /* how peers reach out_tokens */
+    uint32_t idx_bytes;           /* 4 or 8 */
+    uint32_t idx_base;            /* added to local ids: 0, or the first id of this rank */
+    struct swl_open_record entry; /* how peers reach out_tokens */
     struct swl_roles roles;
     struct swl_block_shape block; /* nrings: most rings of one channel, source or gateway side */
     struct swl_block shared;      /* of that shape */
@@ -163,8 +163,8 @@ struct swl_combine_args {
     uint32_t nic_blocks;  /* last blocks of the grid, which run the software NIC */
     uint32_t ntokens, topk, row_bytes;
     uint32_t in_rows;
-    uint32_t dtype;         /* enum swl_dtype */
-    struct swl_entry entry; /* how peers reach `tokens` */
+    uint32_t dtype;               /* enum swl_dtype */
+    struct swl_open_record entry; /* how peers reach `tokens` */
     struct swl_roles roles;
     struct swl_combine_shape shared; /* of a block */
 };

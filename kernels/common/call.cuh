@@ -21,8 +21,9 @@ struct block_common { /* at offset 0 of shared memory; written by one thread at 
     uint32_t last;        /* this block ends the kernel */
     uint32_t given_up;    /* the last block's answer */
     uint32_t step_failed; /* update: a step of this block has failed; counts in block 0 */
-    uint32_t links_open;  /* dispatch, once `links` says: writers may write to ranks of the node */
-    mbarrier links;       /* dispatch: the last warp has opened them, or cannot */
+    /* dispatch, once `local_targets` says: writers may write to ranks of the node */
+    uint32_t local_targets_open;
+    mbarrier local_targets; /* dispatch: the last warp has opened them, or cannot */
 };
 static_assert(sizeof(struct block_common) <= SWL_COMMON_BYTES, "shared memory picture of block.h");
 
@@ -121,8 +122,8 @@ SWL_DEV bool call_begin(const struct swl_device_group *g, uint32_t op)
         const struct swl_state *s = g->state;
         const uint64_t clears = s->clears, cleared = s->cleared;
         /* block 0 may be recovering: then these are not used */
-        const uint64_t gen = peek_in_gpu(&s->gen);
-        const uint64_t epoch = peek_in_gpu(&s->epoch), call = peek_in_gpu(&s->call);
+        const uint64_t gen = load_relaxed_in_gpu(&s->gen);
+        const uint64_t epoch = load_relaxed_in_gpu(&s->epoch), call = load_relaxed_in_gpu(&s->call);
         bool given_up;
 
         watch_fill(&c->watch, g, op);

@@ -83,8 +83,8 @@ SWL_DEV int duty_turn(const struct coordinator &c, const struct duty &d, uint32_
     const struct swl_shape *s = &c.g->shape;
     const uint64_t begin = d.now[i], at = d.next[i], end = begin + coordinator_slots(c, i);
     uint64_t *mask = d.mask + (d.in_gpu ? i : i / s->nchannels);
-    /* acquire: pairs with window_finish_in_block, or _in_gpu, of the warps that finished the slots */
-    const uint32_t ready = window_run(d.in_gpu ? read_in_gpu(mask) : read_in_block(mask), at);
+    /* acquire: pairs with mask_finish_in_block, or _in_gpu, of the warps that finished the slots */
+    const uint32_t ready = mask_run(d.in_gpu ? read_in_gpu(mask) : read_in_block(mask), at);
     const uint32_t n = d.kind == DUTY_CREDIT ? slots_to_credit(s, ready, at, end)
                                              : slots_to_post(s, ready, begin, at, end);
     struct connection conn;
@@ -94,9 +94,9 @@ SWL_DEV int duty_turn(const struct coordinator &c, const struct duty &d, uint32_
         return 0;
     conn = connection_of(c.g, c.side, i);
     if (d.in_gpu) /* before the other end is told: after that the slots may be finished again */
-        and_in_gpu(mask, ~window_bits(at, n));
+        and_in_gpu(mask, ~mask_bits(at, n));
     else
-        and_in_block(mask, ~window_bits(at, n));
+        and_in_block(mask, ~mask_bits(at, n));
     if (d.kind == DUTY_POST && !duty_post(conn, d.slots, i, at, n, c.waiter))
         return -1;
     if (!connection_tell(conn, d.words, n, c.waiter))

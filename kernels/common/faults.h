@@ -11,10 +11,10 @@
     X(COUNTS, 0, "has not sent its token counts")                                                  \
     X(FORWARDED, 1, "has not passed on the token counts")                                          \
     X(BASES, 1, "has not sent its row numbers")                                                    \
-    X(FIX, 1, "has not sent the expert counts of its surviving tokens")                            \
+    X(OVERFLOW_COUNTS, 1, "has not sent the expert counts of its surviving tokens")                \
     X(SEND_CREDIT, 1, "has not freed slots of its receive ring")                                   \
     X(ARRIVAL, 2, "has not sent all its slots")                                                    \
-    X(LINK_CREDIT, 1, "has not freed slots of its link ring")                                      \
+    X(LOCAL_CREDIT, 1, "has not freed slots of its local ring")                                    \
     X(LINK_ARRIVAL, 1, "has not delivered all rows")                                               \
     X(REQUEST, 2, "has not sent all its row requests")                                             \
     X(FETCH, 1, "has not served a requested row")                                                  \

@@ -7,7 +7,7 @@
  *
  * Words: *source* = a rank sending tokens; *gateway* = the rank of another node that serves it
  * there; *served source* j of a gateway; *remote node* n of a source (own node skipped);
- * *link writer* q = one warp of a rank that writes rows into peers of its node.
+ * *local writer* q = one warp of a rank that writes rows into peers of its node.
  * docs/protocol.md names writer, reader and signal of each region. */
 #pragma once
 
@@ -34,9 +34,9 @@ struct swl_shape {
     uint32_t nrings;       /* P, rings per source and remote node */
     uint32_t ring_slots;   /* slots of a network ring, <= 64, multiple of chunk */
     uint32_t chunk_slots;  /* slots sent together, <= ring_slots / 2 */
-    uint32_t link_slots;   /* slots of a link ring */
+    uint32_t local_slots;  /* slots of a local ring */
     uint32_t record_slots; /* most slots of one that holds records only */
-    uint32_t nwriters;     /* Q, link writers of a rank */
+    uint32_t nwriters;     /* Q, local writers of a rank */
     uint32_t ngatherers;   /* most warps of a rank that gather rows in combine */
     uint32_t fetch_slots;  /* rows a gatherer may have asked of one peer */
     uint32_t wire_fp32;    /* partial sums travel as fp32 */
@@ -63,7 +63,7 @@ struct swl_selection {
 };
 static_assert(sizeof(struct swl_selection) == 16, "selections leave the GPU");
 
-/* Record of a link slot, followed by selections[n], then (ring mode) the row. */
+/* Record of a local slot, followed by selections[n], then (ring mode) the row. */
 struct swl_record {
     uint64_t gen_call;
     uint32_t row;
@@ -85,7 +85,7 @@ static_assert(sizeof(struct swl_request) == 16 && sizeof(struct swl_request_row)
               "requests leave the GPU");
 
 /* "My tensor is open for this call": what peers may do with it. */
-struct swl_entry {
+struct swl_open_record {
     uint32_t op;     /* enum swl_op */
     uint32_t direct; /* 1: rows are at `offset` of my shared memory number `memory` */
     uint32_t memory; /* index into the shared memories of the group */
@@ -96,12 +96,12 @@ struct swl_entry {
     uint16_t dtype; /* ncclDataType_t */
     uint16_t topk;
 };
-static_assert(sizeof(struct swl_entry) == 32, "entry records leave the GPU");
+static_assert(sizeof(struct swl_open_record) == 32, "open records leave the GPU");
 
 /* What ranks of other nodes, which see no entry record, find beside a count of at most 64 in its lower
  * seven bits: K, type and row size (modulo 512 KiB) of the sender's call. */
 #define SWL_TAG_COUNT 127u
-SWL_HD uint32_t swl_call_tag(const struct swl_entry *e)
+SWL_HD uint32_t swl_call_tag(const struct swl_open_record *e)
 {
     return (e->row_bytes / 16 & 0x7fffu) << 17 | (e->dtype & 15u) << 13 |
            ((e->topk - 1u) & 63u) << 7;
@@ -118,20 +118,20 @@ SWL_HD uint32_t swl_slot_bytes(const struct swl_shape *s)
 }
 
 /* Of a record with its selections. */
-SWL_HD uint32_t swl_link_head_bytes(uint32_t topk)
+SWL_HD uint32_t swl_local_head_bytes(uint32_t topk)
 {
     return (uint32_t)(sizeof(struct swl_record) + topk * sizeof(struct swl_selection));
 }
 
-/* Of the row in a link slot: where a line begins, which copy engines like. */
-SWL_HD uint32_t swl_link_row_at(uint32_t topk)
+/* Of the row in a local slot: where a line begins, which copy engines like. */
+SWL_HD uint32_t swl_local_row_at(uint32_t topk)
 {
-    return swl_round_up(swl_link_head_bytes(topk), 128);
+    return swl_round_up(swl_local_head_bytes(topk), 128);
 }
 
-SWL_HD uint32_t swl_link_slot_bytes(const struct swl_shape *s)
+SWL_HD uint32_t swl_local_slot_bytes(const struct swl_shape *s)
 {
-    return swl_round_up(swl_link_row_at(s->max_topk) + s->row_bytes, 128);
+    return swl_round_up(swl_local_row_at(s->max_topk) + s->row_bytes, 128);
 }
 
 SWL_HD uint32_t swl_request_bytes(const struct swl_shape *s)
@@ -141,16 +141,16 @@ SWL_HD uint32_t swl_request_bytes(const struct swl_shape *s)
 }
 
 /* Where the destination's tensor is peer-addressable, rows do not travel in slots: the same ring is
- * then one of many small slots, a record each. Power of two, at least link_slots. */
+ * then one of many small slots, a record each. Power of two, at least local_slots. */
 SWL_HD uint32_t swl_record_bytes(const struct swl_shape *s)
 {
-    return swl_round_up(swl_link_head_bytes(s->max_topk), 32);
+    return swl_round_up(swl_local_head_bytes(s->max_topk), 32);
 }
 
 SWL_HD uint32_t swl_record_slots(const struct swl_shape *s)
 {
-    const uint64_t ring = (uint64_t)s->link_slots * swl_link_slot_bytes(s);
-    uint32_t slots = s->link_slots;
+    const uint64_t ring = (uint64_t)s->local_slots * swl_local_slot_bytes(s);
+    uint32_t slots = s->local_slots;
 
     while (slots < s->record_slots && 2ull * slots * swl_record_bytes(s) <= ring)
         slots *= 2;
@@ -200,11 +200,12 @@ SWL_HD struct swl_window swl_window_of(const struct swl_shape *s)
     const uint64_t np = n * s->nrings, jp = j * s->nrings, k = s->ring_slots;
     const uint64_t l = s->nlocal_experts;
 
-#define REGION(name, element_bytes, count)    w.name = swl_take(&at, (count) * (element_bytes));
+#define REGION(name, element_bytes, count)                                                         \
+    w.name = swl_layout_reserve(&at, (count) * (element_bytes));
 #define HT_REGION(name, element_bytes, count) REGION(ht.name, element_bytes, count)
 #define SIGNALS_END                           w.signal_bytes = at = (at + 4095) & ~(uint64_t)4095;
 #include "kernels/common/window.def"
-    w.bytes = swl_take(&at, 0);
+    w.bytes = swl_layout_reserve(&at, 0);
     return w;
 }
 
@@ -256,13 +257,13 @@ SWL_HD struct swl_handle_layout swl_handle_layout_of(const struct swl_shape *s, 
     uint64_t at = 0;
     const uint64_t dk = (uint64_t)s->max_tokens * topk;
 
-    h.head = swl_take(&at, sizeof(struct swl_handle_head));
-    h.row = swl_take(&at, 4 * dk);
-    h.id = swl_take(&at, 4 * dk);
-    h.at = swl_take(&at, s->nnodes > 1 ? 4 * dk : 0);
-    h.list = swl_take(&at, 4ull * s->max_tokens * swl_min_u32(topk, s->nnodes));
-    h.list_start = swl_take(&at, 4ull * (swl_route_lists(s) + 1));
-    h.recv_n = swl_take(&at, 4ull * s->max_served * s->nrings);
+    h.head = swl_layout_reserve(&at, sizeof(struct swl_handle_head));
+    h.row = swl_layout_reserve(&at, 4 * dk);
+    h.id = swl_layout_reserve(&at, 4 * dk);
+    h.at = swl_layout_reserve(&at, s->nnodes > 1 ? 4 * dk : 0);
+    h.list = swl_layout_reserve(&at, 4ull * s->max_tokens * swl_min_u32(topk, s->nnodes));
+    h.list_start = swl_layout_reserve(&at, 4ull * (swl_route_lists(s) + 1));
+    h.recv_n = swl_layout_reserve(&at, 4ull * s->max_served * s->nrings);
     h.bytes = (at + 255) & ~(uint64_t)255;
     return h;
 }

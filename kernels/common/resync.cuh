@@ -99,7 +99,7 @@ SWL_DEV bool resync_in(const struct swl_device_group *g, uint32_t y, struct wait
     g->ht.now.request_credited[y] = g->ht.next.request_credited[y] = requests;
     if (y % g->shape.nrings == 0) {
         g->counts_seen[j] = read_from_nic(own_word(g, g->at.counts_tail, j));
-        g->fix_seen[j] = read_from_nic(own_word(g, g->at.fix_tail, j));
+        g->overflow_seen[j] = read_from_nic(own_word(g, g->at.overflow_tail, j));
     }
     return resync_mark(g, RINGS_IN, y, 2 * w.watch->gen, w);
 }
@@ -152,7 +152,7 @@ SWL_DEV void resync_local(const struct swl_device_group *g)
     const uint32_t fetches = g->shape.nlocal * g->shape.ngatherers;
 
     for (uint32_t i = lane_id(); i < links; i += 32)
-        g->ht.link_sent[i] = g->ht.link_taken[i] = start;
+        g->ht.local_sent[i] = g->ht.local_taken[i] = start;
     for (uint32_t i = lane_id(); i < fetches; i += 32)
         g->ht.fetch_asked[i] = g->ht.fetch_given[i] = start;
 }

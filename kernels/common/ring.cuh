@@ -26,25 +26,25 @@ SWL_DEV uint64_t word_position(uint64_t word, uint64_t gen, uint64_t start)
     return word >> 48 == (gen & 0xffff) ? word & SWL_POSITION_MASK : start;
 }
 
-SWL_DEV uint64_t window_bit(uint64_t position)
+SWL_DEV uint64_t mask_bit(uint64_t position)
 {
     return 1ull << (position & 63);
 }
 
 /* Slot `position` is finished. Releases the warp's accesses to the slot (one lane, after warp_sync);
  * pairs with read_in_block of the window by the coordinator. */
-SWL_DEV void window_finish_in_block(uint64_t *window, uint64_t position)
+SWL_DEV void mask_finish_in_block(uint64_t *window, uint64_t position)
 {
-    or_in_block(window, window_bit(position));
+    or_in_block(window, mask_bit(position));
 }
 
-SWL_DEV void window_finish_in_gpu(uint64_t *window, uint64_t position)
+SWL_DEV void mask_finish_in_gpu(uint64_t *window, uint64_t position)
 {
-    or_in_gpu(window, window_bit(position));
+    or_in_gpu(window, mask_bit(position));
 }
 
 /* How many slots from `from` on are finished, without a gap. */
-SWL_DEV uint32_t window_run(uint64_t window, uint64_t from)
+SWL_DEV uint32_t mask_run(uint64_t window, uint64_t from)
 {
     const uint32_t shift = from & 63;
     const uint64_t turned = shift ? window >> shift | window << (64 - shift) : window;
@@ -53,7 +53,7 @@ SWL_DEV uint32_t window_run(uint64_t window, uint64_t from)
 }
 
 /* Bits of `n` slots from `from` on. n <= 64. */
-SWL_DEV uint64_t window_bits(uint64_t from, uint32_t n)
+SWL_DEV uint64_t mask_bits(uint64_t from, uint32_t n)
 {
     const uint32_t shift = from & 63;
     const uint64_t low = n >= 64 ? ~0ull : (1ull << n) - 1;

@@ -1,7 +1,7 @@
 /* select.cuh: the view of a handle, and sorted lists of a token's selections. Layer: kernels.
  *
  * Lists are built in the warp's scratch memory and sorted by expert id: within a node that is the
- * order (gpu, expert), since ids are dealt to ranks and local ranks are numbered in rank order. */
+ * order (gpu, expert), since ids are assigned to ranks and local ranks are numbered in rank order. */
 #pragma once
 
 #include "kernels/common/args.h"
@@ -108,21 +108,21 @@ SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
 /* Which ranks of the node a list is made for. */
 enum select_part { SELECT_ALL, SELECT_SELF, SELECT_PEERS };
 
-/* How the selections of one or several tokens are dealt to the lanes: lane r * topk + k looks after
+/* How the selections of one or several tokens are assigned to the lanes: lane r * topk + k looks after
  * selection k of token r, lane k of one token with more than 32 also after k + 32. */
-struct select_deal {
+struct lane_assignment {
     uint32_t tokens; /* at a time */
     uint32_t r, k;   /* of this lane; r >= tokens: none */
 };
 
 #define SELECT_TOKENS_MAX 4u
 
-SWL_DEV struct select_deal select_deal_of(uint32_t topk, uint32_t most)
+SWL_DEV struct lane_assignment lane_assignment_of(uint32_t topk, uint32_t most)
 {
     const uint32_t fit = topk < 32 ? 32 / topk : 1;
     const uint32_t lane = (uint32_t)lane_id();
-    const struct select_deal d = {fit < most ? fit : most, topk < 32 ? lane / topk : 0,
-                                  topk < 32 ? lane % topk : lane};
+    const struct lane_assignment d = {fit < most ? fit : most, topk < 32 ? lane / topk : 0,
+                                      topk < 32 ? lane % topk : lane};
 
     return d;
 }
@@ -134,10 +134,11 @@ struct select_ahead {
     float weight[2];
 };
 
-/* All lanes; `token` is that of the lane's place in the deal, if it has one. Loads only, so that they
+/* All lanes; `token` is that of the lane's place in the lanes, if it has one. Loads only, so that they
  * pass while the warp does something else. */
-SWL_DEV struct select_ahead select_load(const struct handle_view *h, const struct select_deal *d,
-                                        bool valid, uint32_t token, const float *weights)
+SWL_DEV struct select_ahead select_load(const struct handle_view *h,
+                                        const struct lane_assignment *d, bool valid, uint32_t token,
+                                        const float *weights)
 {
     const uint64_t first = (uint64_t)token * h->topk + d->k;
     struct select_ahead s;
@@ -203,7 +204,7 @@ SWL_DEV void select_put(const struct handle_view *h, const struct select_ahead *
 }
 
 /* All lanes: what was filtered, sorted, in list->sel. Ends with a warp_sync. */
-SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct select_deal *d,
+SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct lane_assignment *d,
                                        const struct select_ahead *s, struct warp_scratch *list)
 {
     const uint32_t lane = (uint32_t)lane_id();
@@ -241,7 +242,7 @@ SWL_DEV struct select_list select_sort(const struct handle_view *h, const struct
 SWL_DEV uint32_t select_in_node(const struct handle_view *h, uint32_t token, uint32_t node,
                                 uint32_t flags, const float *weights, struct warp_scratch *list)
 {
-    const struct select_deal one = select_deal_of(h->topk, 1);
+    const struct lane_assignment one = lane_assignment_of(h->topk, 1);
     struct select_ahead s = select_load(h, &one, true, token, weights);
 
     select_filter(h, &s, node, 0, flags, SELECT_ALL);

@@ -3,7 +3,7 @@
  * Every level adds in fp32 into its own accumulator that starts at +0: a node's rows by ascending local
  * rank, then the nodes in order. The lanes of a warp take a row's vectors of 16 bytes in turn; a lane sums
  * V of them at a time, lane, lane + 32, … of a *piece*. It loads them straight into registers, those of
- * two terms together: that many loads on their way in 16 warps of a block reach the limit of NVLink
+ * two contributions together: that many loads on their way in 16 warps of a block reach the limit of NVLink
  * (docs/benchmarks.md). V is a constant where these functions are used, so that sums stay in registers. */
 #pragma once
 

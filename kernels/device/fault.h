@@ -52,7 +52,7 @@ struct swl_fault_record {
     uint32_t op;   /* the kernel, likewise */
     uint64_t expected, seen;
     uint64_t call;       /* call or route epoch of this rank */
-    uint64_t peer_entry; /* last entry word seen from that peer, if it is of this node */
+    uint64_t peer_entry; /* last open record seen from that peer, if it is of this node */
     uint64_t waited_ns;
     uint64_t spare;
 };

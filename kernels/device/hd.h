@@ -20,7 +20,7 @@ SWL_HD uint32_t swl_round_up(uint32_t value, uint32_t step)
 }
 
 /* Advance a cursor; regions are aligned to 128 bytes, so that no two share a cache line. */
-SWL_HD uint64_t swl_take(uint64_t *at, uint64_t bytes)
+SWL_HD uint64_t swl_layout_reserve(uint64_t *at, uint64_t bytes)
 {
     const uint64_t here = (*at + 127) & ~(uint64_t)127;
 

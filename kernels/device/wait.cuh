@@ -24,7 +24,7 @@ struct swl_watch {
     struct swl_fault_record *record; /* pinned */
     char *const *peer_window;        /* [nlocal] windows of the ranks of this node, own included */
     uint64_t poison_at;              /* offset of the poison word in a window */
-    const uint64_t *entry;           /* own window: entry words [nlocal][2] */
+    const uint64_t *entry;           /* own window: open records [nlocal][2] */
     const uint32_t *local_rank;      /* [nlocal] local index -> rank */
     uint64_t started_ns, deadline_ns;
     uint64_t call;
@@ -75,8 +75,9 @@ struct watch_look {
 
 SWL_DEV struct watch_look watch_look_at(const struct swl_watch *w)
 {
-    const uint64_t poison = peek_from_peer(w->poison);
-    const uint32_t claimed = peek_in_gpu(w->claimed), bits = peek_in_gpu(w->async_bits);
+    const uint64_t poison = load_relaxed_from_peer(w->poison);
+    const uint32_t claimed = load_relaxed_in_gpu(w->claimed),
+                   bits = load_relaxed_in_gpu(w->async_bits);
 
     return {poison, claimed, bits};
 }
@@ -106,7 +107,7 @@ SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
         publish_to_peer((uint64_t *)(w->peer_window[i] + w->poison_at), word);
 }
 
-/* The later of a rank's two entry words (two calls, by parity), or 0 for a rank of another node. */
+/* The later of a rank's two open records (two calls, by parity), or 0 for a rank of another node. */
 SWL_DEV uint64_t watch_entry_of(const struct swl_watch *w, uint32_t rank)
 {
     for (uint32_t i = 0; i < w->nlocal; i++) {
@@ -208,5 +209,5 @@ SWL_DEV bool wait_again_seen(struct waiter w, uint64_t expected, uint64_t seen, 
 SWL_DEV bool wait_again(struct waiter w, uint64_t expected, uint64_t seen,
                         const struct swl_pause *why)
 {
-    return wait_again_seen(w, expected, seen, peek_from_peer(w.watch->poison), why);
+    return wait_again_seen(w, expected, seen, load_relaxed_from_peer(w.watch->poison), why);
 }

@@ -46,7 +46,7 @@ SWL_DEV struct gather_pipe gather_pipe_of(const struct combine_block *b,
     p.ga.waiter = b->waiter;
     p.vectors = b->a->row_bytes / sizeof(struct vec16);
     p.lists = (char *)scratch + SWL_KEY_BYTES;
-    p.list_bytes = swl_list_bytes(s->terms);
+    p.list_bytes = swl_list_bytes(s->contributions);
     p.nlists = s->nlists;
     return p;
 }
@@ -97,7 +97,7 @@ SWL_KERNEL void swl_ht_combine_kernel(struct swl_combine_args args)
 
     if (call_begin(b.g, SWL_OP_COMBINE)) {
         if (block_id() == 0 && warp_id() == 0)
-            entry_post(b.g, &args.entry, b.common->gen, b.common->call);
+            open_record_post(b.g, &args.entry, b.common->gen, b.common->call);
         if (warp_id() == 0)
             ring_words_begin(b.rings, b.g, &b.h, b.channel, b.g->ht.now.request_sent,
                              b.g->ht.now.request_recv);

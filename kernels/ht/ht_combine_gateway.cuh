@@ -2,9 +2,9 @@
  *
  * ht_combine_gateway (gateway warps): take requests, add the rows of this node, return partial sums.
  * Reads:    request_in, rows of local ranks        Writes: slots of its own partial rings
- * Waits:    entry words, request_tail and partial_credit together, fetched rows
+ * Waits:    open record, request_tail and partial_credit together, fetched rows
  * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
- * Order:    acquire.sys of request_tail, warp_sync; the request is read before its window bit
+ * Order:    acquire.sys of request_tail, warp_sync; the request is read before its bit of the completion mask
  * Progress: a request is taken only when its partial sum has a free slot, and a warp that holds one
  *           takes more only if they are there; so it waits for servers only, and these wait for
  *           nobody: no cycle over several gateways
@@ -81,17 +81,17 @@ SWL_DEV bool request_row_ok(const struct combine_block *b, const struct swl_requ
     return false;
 }
 
-/* All lanes: read the request into terms; false = a foreign request. */
-SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
-                           const struct swl_request *request, uint32_t source,
-                           struct sum_list *list)
+/* All lanes: read the request into contributions; false = a foreign request. */
+SWL_DEV bool request_contributions(const struct combine_block *b, struct gatherer *ga,
+                                   const struct swl_request *request, uint32_t source,
+                                   struct sum_list *list)
 {
     const struct swl_request_row *row = (const struct swl_request_row *)(request + 1);
     const struct waiter w = wait_for(b->waiter, SWL_FAULT_WRONG_CALL, source);
     const int count =
         tagged_count(&b->a->entry, b->common->gen_call, request->gen_call, request->n, w);
     const uint32_t n = count < 0 ? 0 : (uint32_t)count;
-    uint32_t nterms = 0;
+    uint32_t ncontributions = 0;
     bool waits = false;
 
     if (count < 0)
@@ -99,23 +99,23 @@ SWL_DEV bool request_terms(const struct combine_block *b, struct gatherer *ga,
     for (uint32_t first = 0; first < n; first += 32) {
         const uint32_t i = first + lane_id();
         const bool ok = i >= n || request_row_ok(b, row, i, w);
-        const bool exists = ok && i < n && term_exists(ga, row[i].gpu, row[i].row);
+        const bool exists = ok && i < n && contribution_exists(ga, row[i].gpu, row[i].row);
         const uint32_t mask = warp_ballot(exists);
-        struct sum_term *term =
-            &list_terms(list)[nterms + count_bits(mask & ((1u << lane_id()) - 1))];
+        struct contribution *contribution =
+            &list_contributions(list)[ncontributions + count_bits(mask & ((1u << lane_id()) - 1))];
 
         if (exists) {
-            term_of_local(ga, row[i].gpu, row[i].row, term);
-            term->first = 0;
-            waits = waits || term_waits(term);
+            contribution_of_local(ga, row[i].gpu, row[i].row, contribution);
+            contribution->first = 0;
+            waits = waits || contribution_waits(contribution);
         }
-        nterms += (uint32_t)count_bits(mask);
+        ncontributions += (uint32_t)count_bits(mask);
         if (!warp_all(ok))
             return false;
     }
     waits = warp_any(waits);
     if (lane_id() == 0) {
-        list->nterms = nterms;
+        list->ncontributions = ncontributions;
         list->waits = waits;
         list->mixed = 0;
     }
@@ -165,13 +165,13 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
         list->ring = r;
         list->position = sum;
     }
-    if (!request_terms(b, &p->ga,
-                       (const struct swl_request *)(g->window + g->at.ht.request_in +
-                                                    in * swl_request_bytes(&g->shape)),
-                       ring_end(g, RINGS_IN, y)->rank, list))
+    if (!request_contributions(b, &p->ga,
+                               (const struct swl_request *)(g->window + g->at.ht.request_in +
+                                                            in * swl_request_bytes(&g->shape)),
+                               ring_end(g, RINGS_IN, y)->rank, list))
         return -1;
     if (lane_id() == 0) /* every lane has read it; pairs with read_in_block in duty_turn */
-        window_finish_in_block(&b->rings.read[r], position);
+        mask_finish_in_block(&b->rings.read[r], position);
     return 1;
 }
 
@@ -179,7 +179,7 @@ SWL_DEV int source_prepare(struct gateway_source *s, struct gather_pipe *p, uint
 SWL_DEV void source_finish(struct gateway_source *s, struct sum_list *list)
 {
     if (lane_id() == 0)
-        window_finish_in_block(&s->b->rings.answered[list->ring], list->position);
+        mask_finish_in_block(&s->b->rings.answered[list->ring], list->position);
 }
 
 SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pipe *pipe,
@@ -188,7 +188,7 @@ SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pi
     struct gateway_source from = {b, index};
 
     pipe->out_fp32 = b->g->shape.wire_fp32;
-    if (!await_entries(b->g, pipe->ga.waiter))
+    if (!await_open_records(b->g, pipe->ga.waiter))
         return;
     if (gateway_rings(b) == 0 || gather_run(pipe, &from))
         gatherer_exit(&pipe->ga, rank_gatherers(b));

@@ -44,7 +44,8 @@ SWL_DEV void await_exits(const struct combine_block *b)
 }
 
 struct
-    serve_mark { /* of a lane: rows of its ring are there when the word `done` at the peer is `upto` */
+    /* of a lane: rows of its ring are there when the word `done` at the peer is `upto` */
+    serve_mark {
     uint64_t *done; /* 0: no word */
     uint64_t upto;
 };
@@ -293,7 +294,7 @@ SWL_DEV void serve_tell(struct server *s)
     bulk_wait<1>(); /* complete at the gatherer before the word says so */
     warp_sync();    /* ... of all lanes */
     if (s->told.done)
-        publish_to_peer(s->told.done, s->told.upto); /* release.sys: pairs with term_seen */
+        publish_to_peer(s->told.done, s->told.upto); /* release.sys: pairs with contribution_seen */
     s->told.done = 0;
     s->untold = 0;
 }

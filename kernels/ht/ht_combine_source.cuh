@@ -15,8 +15,8 @@
  *
  * ht_combine_sum (summer warps): output row of a token = sum over its nodes.
  * Reads:    rows of the own node (in place, or fetched), partial_in     Writes: user output
- * Waits:    entry words, fetched rows, partial_tail    Signals: partial_used bits, exit words
- * Order:    acquire.sys of partial_tail by the term's lane, warp_sync, loads of all lanes; warp_sync,
+ * Waits:    open record, fetched rows, partial_tail    Signals: partial_used bits, exit words
+ * Order:    acquire.sys of partial_tail by the contribution's lane, warp_sync, loads of all lanes; warp_sync,
  *           release of the used bit
  * Progress: tokens are taken in order and a warp waits only for its oldest one, so the first
  *           unfinished token finds every older partial sum of its rings consumed, hence credit for
@@ -51,7 +51,7 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
     }
     warp_sync();
     if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
-        window_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
+        mask_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
 }
 
 SWL_ROLE void ht_combine_request(const struct combine_block *b, uint32_t index,
@@ -85,8 +85,9 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
     coordinate(c);
 }
 
-/* Key of a term: node << 16 | local rank; the terms of a token are sorted by it. */
-SWL_DEV uint32_t term_key(const struct combine_block *b, const struct gatherer *ga, uint64_t place)
+/* Key of a contribution: node << 16 | local rank; the contributions of a token are sorted by it. */
+SWL_DEV uint32_t contribution_key(const struct combine_block *b, const struct gatherer *ga,
+                                  uint64_t place)
 {
     const uint32_t id = b->h.id[place], row = b->h.row[place];
     uint32_t key;
@@ -96,7 +97,8 @@ SWL_DEV uint32_t term_key(const struct combine_block *b, const struct gatherer *
     key = b->h.place[expert_rank(&b->h, id & SWL_ID_MASK)];
     if (key >> 16 != b->g->shape.node)
         return id & SWL_ID_FIRST_NODE ? key & 0xffff0000u : SWL_KEY_NONE;
-    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE && term_exists(ga, key & 0xffff, row)
+    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE &&
+                   contribution_exists(ga, key & 0xffff, row)
                ? key
                : SWL_KEY_NONE;
 }
@@ -110,19 +112,19 @@ SWL_DEV uint32_t partial_ring(const struct combine_block *b, uint32_t token, uin
 }
 
 /* One lane: the partial sum of `token` from another node; `place` of its selection. */
-SWL_DEV void term_of_node(const struct combine_block *b, uint32_t token, uint64_t place,
-                          uint32_t node, struct sum_term *term)
+SWL_DEV void contribution_of_node(const struct combine_block *b, uint32_t token, uint64_t place,
+                                  uint32_t node, struct contribution *contribution)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t x = partial_ring(b, token, node);
     const uint64_t position = g->ht.now.partial_recv[x] + b->h.at[place];
 
-    term->kind = SUM_PARTIAL;
-    term->ring = x;
-    term->position = (uint32_t)position;
-    term->wide = g->shape.wire_fp32 && b->a->dtype != SWL_FP32;
-    term->at = g->window + g->at.ht.partial_in +
-               slot_number(&g->shape, x, position) * swl_partial_bytes(&g->shape);
+    contribution->kind = SUM_PARTIAL;
+    contribution->ring = x;
+    contribution->position = (uint32_t)position;
+    contribution->wide = g->shape.wire_fp32 && b->a->dtype != SWL_FP32;
+    contribution->at = g->window + g->at.ht.partial_in +
+                       slot_number(&g->shape, x, position) * swl_partial_bytes(&g->shape);
 }
 
 /* Tokens that a warp lists together: `width` lanes each, a power of two and not less than K; with
@@ -132,8 +134,8 @@ struct token_batch {
 };
 
 struct token_place {       /* of a selection in its token */
-    uint32_t place, count; /* terms before it, and in all */
-    bool first;            /* another node than the term before */
+    uint32_t place, count; /* contributions before it, and in all */
+    bool first;            /* another node than the contribution before */
 };
 
 SWL_DEV struct token_place token_place_of(const uint32_t *key, uint32_t topk, uint32_t own)
@@ -164,27 +166,28 @@ SWL_DEV void batch_lists(const struct combine_block *b, struct gather_pipe *p,
     struct token_place at = {0, 0, false};
 
     for (uint32_t k = k0; k < batch->width; k += 32)
-        key[k] = t < batch->n && k < a->topk ? term_key(b, &p->ga, first + k) : SWL_KEY_NONE;
+        key[k] =
+            t < batch->n && k < a->topk ? contribution_key(b, &p->ga, first + k) : SWL_KEY_NONE;
     warp_sync();
     for (uint32_t k = k0; k < batch->width && t < batch->n; k += 32) {
         at = token_place_of(key, a->topk, key[k]);
         if (key[k] != SWL_KEY_NONE) {
-            struct sum_term *term = &list_terms(list)[at.place];
+            struct contribution *contribution = &list_contributions(list)[at.place];
 
-            term->first = at.first;
+            contribution->first = at.first;
             if (key[k] >> 16 == b->g->shape.node)
-                term_of_local(&p->ga, key[k] & 0xffff, b->h.row[first + k], term);
+                contribution_of_local(&p->ga, key[k] & 0xffff, b->h.row[first + k], contribution);
             else
-                term_of_node(b, token, first + k, key[k] >> 16, term);
-            waits = waits || term_waits(term);
-            mixed = mixed || at.first || term->wide;
+                contribution_of_node(b, token, first + k, key[k] >> 16, contribution);
+            waits = waits || contribution_waits(contribution);
+            mixed = mixed || at.first || contribution->wide;
         }
     }
     waits = (warp_ballot(waits) >> (lane_id() - k0 % 32) & lanes) != 0;
     mixed = (warp_ballot(mixed) >> (lane_id() - k0 % 32) & lanes) != 0;
     if (t < batch->n && k0 == 0) {
         list->out = a->out_tokens + (uint64_t)token * a->row_bytes;
-        list->nterms = at.count;
+        list->ncontributions = at.count;
         list->waits = waits;
         list->mixed = mixed;
     }
@@ -219,11 +222,12 @@ SWL_DEV int source_prepare(struct sum_source *s, struct gather_pipe *p, uint32_t
 /* The partial sums are read: pairs with read_in_gpu in duty_turn. */
 SWL_DEV void source_finish(struct sum_source *s, struct sum_list *list)
 {
-    for (uint32_t i = lane_id(); i < list->nterms; i += 32) {
-        const struct sum_term *term = &list_terms(list)[i];
+    for (uint32_t i = lane_id(); i < list->ncontributions; i += 32) {
+        const struct contribution *contribution = &list_contributions(list)[i];
 
-        if (term->kind == SUM_PARTIAL)
-            window_finish_in_gpu(&s->b->g->ht.partial_used[term->ring], term->position);
+        if (contribution->kind == SUM_PARTIAL)
+            mask_finish_in_gpu(&s->b->g->ht.partial_used[contribution->ring],
+                               contribution->position);
     }
 }
 
@@ -237,6 +241,6 @@ SWL_ROLE void ht_combine_sum(const struct combine_block *b, struct gather_pipe *
     while (from.width < b->a->topk)
         from.width *= 2;
     pipe->out_fp32 = false;
-    if (await_entries(b->g, pipe->ga.waiter) && gather_run(pipe, &from))
+    if (await_open_records(b->g, pipe->ga.waiter) && gather_run(pipe, &from))
         gatherer_exit(&pipe->ga, rank_gatherers(b));
 }

@@ -68,33 +68,34 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     rw.g = b->g;
     rw.copier = copier;
     rw.list = list;
-    rw.link = link_states_of(&b->shared, b->g->shape.max_local);
-    rw.target = link_targets_of(&b->shared);
+    rw.local = local_rings_of(&b->shared, b->g->shape.max_local);
+    rw.target = local_targets_of(&b->shared);
     rw.own_rows = b->a->out_tokens;
     rw.gen_call = b->common->gen_call;
     /* receivers share the rings out by this number: those of one kind of writer lie side by side */
     rw.q = (forwards ? job->index : nforward + job->index) * b->g->shape.nchannels + job->channel;
     rw.row_bytes = b->a->row_bytes;
-    rw.row_at = swl_link_row_at(b->a->topk);
-    rw.cadence = rw.unmarked = rw.marked = rw.mark_piece = 0; /* row_write_begin */
+    rw.row_at = swl_local_row_at(b->a->topk);
+    rw.publish_every = rw.unmarked = rw.marked = rw.mark_piece = 0; /* row_write_begin */
     rw.waiter = b->waiter;
     return rw;
 }
 
 /* The last warp, a receiver: the peers hear that this rank's tensor is open (block 0), and the writers of
  * the block when those of the peers are. */
-SWL_DEV void links_begin(const struct dispatch_block *b)
+SWL_DEV void local_targets_begin(const struct dispatch_block *b)
 {
     bool ok;
 
     if (block_id() == 0)
-        entry_post(b->g, &b->a->entry, b->common->gen, b->common->call);
-    ok = await_entries(b->g, waiter_of(&b->common->watch, SWL_WARP_WRITER, b->channel));
+        open_record_post(b->g, &b->a->entry, b->common->gen, b->common->call);
+    ok = await_open_records(b->g, waiter_of(&b->common->watch, SWL_WARP_WRITER, b->channel));
     if (ok)
-        link_targets_open(b->g, &b->common->watch, b->a->out_tokens, link_targets_of(&b->shared));
+        local_targets_fill(b->g, &b->common->watch, b->a->out_tokens, local_targets_of(&b->shared));
     if (lane_id() == 0)
-        b->common->links_open = ok;
-    stage_arrive(&b->common->links); /* each lane releases what it wrote; pairs with links_await */
+        b->common->local_targets_open = ok;
+    /* each lane releases what it wrote; pairs with local_targets_await */
+    stage_arrive(&b->common->local_targets);
 }
 
 /* All threads. A handle that does not fit fails the call, on all ranks. */
@@ -105,10 +106,10 @@ SWL_DEV bool dispatch_fits(const struct dispatch_block *b, bool fits)
     return fits;
 }
 
-/* walk: of a writer. */
+/* cursor: of a writer. */
 SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job *job,
                            struct copier *copier, struct warp_scratch *list,
-                           struct write_walk *walk)
+                           struct token_cursor *cursor)
 {
     const struct swl_roles *roles = &b->a->roles;
     struct row_writer rw = row_writer_of(b, job, copier, list);
@@ -129,7 +130,7 @@ SWL_DEV void dispatch_role(const struct dispatch_block *b, const struct warp_job
             ht_dispatch_forward_coord(b);
         break;
     case SWL_D_WRITE:
-        ht_dispatch_write(b, &rw, walk);
+        ht_dispatch_write(b, &rw, cursor);
         break;
     case SWL_D_RECEIVE:
         ht_dispatch_receive(b, copier, job->index, role_warps(roles, SWL_D_RECEIVE));
@@ -147,19 +148,19 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
     const struct warp_job job = warp_job_of(&args.roles);
     const struct dispatch_block b = dispatch_block_of(&args, group_into_block(&args), &job);
     const bool fits = handle_fits(&b.h, args.fingerprint, args.ntokens);
-    struct write_walk walk = {};
+    struct token_cursor cursor = {};
     struct copier copier;
 
     copier_init(&copier, &b.shared, &args.block);
     if (warp_id() == warp_count() - 2) { /* the last one begins the call */
         if (lane_id() == 0) {            /* before a block_sync that all users pass */
-            stage_init(&b.common->links, 32);
+            stage_init(&b.common->local_targets, 32);
             stage_init_done();
         }
         places_begin(&b);
     }
     if (job.role == SWL_D_WRITE)
-        walk = write_walk_of(&b, job.index, role_warps(&args.roles, SWL_D_WRITE), fits);
+        cursor = token_cursor_of(&b, job.index, role_warps(&args.roles, SWL_D_WRITE), fits);
     if (call_begin(b.g, SWL_OP_DISPATCH) && dispatch_fits(&b, fits)) {
         if (b.g->shape.nnodes > 1) {
             if (warp_id() == 0)
@@ -167,8 +168,8 @@ SWL_KERNEL void swl_ht_dispatch_kernel(struct swl_dispatch_args args)
             block_sync();
         }
         if (last_warp())
-            links_begin(&b);
-        dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &walk);
+            local_targets_begin(&b);
+        dispatch_role(&b, &job, &copier, warp_scratch_of(&b.shared), &cursor);
         /* no load or store may outlive the block's shared memory */
         copier_drain(&copier, waiter_of(&b.common->watch, SWL_WARP_EPILOGUE, b.channel));
         bulk_wait<0>();

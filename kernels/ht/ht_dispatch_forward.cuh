@@ -2,12 +2,12 @@
  *
  * ht_dispatch_forward (forwarder warps): share out the arrived slots of one channel, spread each over
  * the ranks of this node.
- * Reads:    receive rings                  Writes: link rings and tensors of local ranks
- * Waits:    arrival (recv_tail), entry words, link credit of the receivers
- * Signals:  window bit of the slot when it has been loaded -> ht_dispatch_forward_coord; link tails
+ * Reads:    receive rings                  Writes: local rings and tensors of local ranks
+ * Waits:    arrival (recv_tail), open record, local credit of the receivers
+ * Signals:  bit of the completion mask of the slot when it has been loaded -> ht_dispatch_forward_coord; local tails
  * Order:    acquire.sys of recv_tail, warp_sync, proxy fence in the loading lane; the loads complete
- *           before the window bit
- * Progress: receivers free link slots without waiting for anybody; any warp may take any slot
+ *           before the bit of the completion mask
+ * Progress: receivers free local slots without waiting for anybody; any warp may take any slot
  * Ends:     every slot that the handle promises has been taken and written
  *
  * ht_dispatch_forward_coord (one lane): returns credit in chunks, the rest at the end.
@@ -129,7 +129,7 @@ SWL_DEV bool forward_slot(const struct dispatch_block *b, struct row_writer *rw,
         return false;
     warp_sync();        /* header and row have been loaded by all lanes: the slot is free */
     if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
-        window_finish_in_block(&b->rings.read[claim->ring / g->shape.nchannels], claim->position);
+        mask_finish_in_block(&b->rings.read[claim->ring / g->shape.nchannels], claim->position);
     return true;
 }
 
@@ -143,7 +143,7 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
     uint32_t turn = index, r;
 
     row_write_prepare(rw);
-    if (!links_await(b))
+    if (!local_targets_await(b))
         return;
     row_write_begin(rw);
     while (nrings && claim_take(from, nrings, turn++, &r, &claim.position) > 0) {

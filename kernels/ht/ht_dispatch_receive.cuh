@@ -1,13 +1,13 @@
 /* ht_dispatch_receive.cuh: both SMs of a channel, rows that arrive from this node. Layer: kernels.
  *
- * ht_dispatch_receive (receiver warps): take the records of the link rings of this rank.
- * Reads:    own link rings                 Writes: user weights and ids, rows of plain tensors
- * Waits:    link tails                     Signals: link heads at the writers
+ * ht_dispatch_receive (receiver warps): take the records of the local rings of this rank.
+ * Reads:    own local rings                 Writes: user weights and ids, rows of plain tensors
+ * Waits:    local tails                     Signals: local heads at the writers
  * Order:    acquire.sys of the tail by every lane of the ring, proxy fence in the loading lane; loads
  *           complete before the head is released
  * Progress: waits for nobody but the writers
  * Ends:     rows of this call == rows that the handle promises. Counting over all rings is right,
- *           since no row of a later call can be here before this rank's next entry word. Rows count when
+ *           since no row of a later call can be here before this rank's next open record. Rows count when
  *           they are taken: whoever takes them has them in the tensor when the kernel ends
  *
  * The lanes of a receiver share out its rings, `span` lanes each; every ring with news gives up to
@@ -24,8 +24,8 @@ struct receiver { /* equal in all lanes, but for the lane's ring */
     uint32_t row_at;
     uint32_t span; /* lanes of a ring, power of two */
     uint32_t first, step, nrings;
-    bool settled;            /* nothing was taken since receive_settle */
-    struct select_deal deal; /* of the selections of records to lanes */
+    bool credit_flushed;          /* nothing was taken since receive_flush_credit */
+    struct lane_assignment lanes; /* of the selections of records to lanes */
     /* of the lane */
     uint32_t ring;           /* x, or nrings: none */
     uint32_t local;          /* writer's rank */
@@ -63,7 +63,7 @@ SWL_DEV void receive_fill(const struct dispatch_block *b, uint32_t worker, uint3
 SWL_DEV void receive_open(struct receiver *rc, uint32_t number)
 {
     const struct swl_device_group *g = rc->b->g;
-    const uint64_t ring_bytes = (uint64_t)g->shape.link_slots * swl_link_slot_bytes(&g->shape);
+    const uint64_t ring_bytes = (uint64_t)g->shape.local_slots * swl_local_slot_bytes(&g->shape);
 
     rc->ring = rc->first + number * rc->step;
     rc->from = rc->to = rc->told = 0;
@@ -73,12 +73,12 @@ SWL_DEV void receive_open(struct receiver *rc, uint32_t number)
         rc->ring = rc->nrings;
         return;
     }
-    rc->from = rc->to = rc->told = g->ht.link_taken[rc->ring];
+    rc->from = rc->to = rc->told = g->ht.local_taken[rc->ring];
     rc->local = rc->ring / g->shape.nwriters;
     rc->rows_in_slots = !rc->b->a->entry.direct && rc->local != g->shape.local;
-    rc->slots = g->window + g->at.ht.link_ring + rc->ring * ring_bytes;
-    rc->nslots = rc->rows_in_slots ? g->shape.link_slots : swl_record_slots(&g->shape);
-    rc->stride = rc->rows_in_slots ? swl_link_slot_bytes(&g->shape) : swl_record_bytes(&g->shape);
+    rc->slots = g->window + g->at.ht.local_ring + rc->ring * ring_bytes;
+    rc->nslots = rc->rows_in_slots ? g->shape.local_slots : swl_record_slots(&g->shape);
+    rc->stride = rc->rows_in_slots ? swl_local_slot_bytes(&g->shape) : swl_record_bytes(&g->shape);
 }
 
 SWL_DEV const struct swl_record *receive_slot(const struct receiver *rc, uint64_t position)
@@ -98,14 +98,14 @@ SWL_DEV bool receive_look(struct receiver *rc)
     uint64_t tail = rc->from;
 
     if (rc->ring < rc->nrings)
-        tail = word_position(peek_from_peer(own_word(g, g->at.ht.link_tail, rc->ring)), gen,
-                             g->shape.start_low);
+        tail = word_position(load_relaxed_from_peer(own_word(g, g->at.ht.local_tail, rc->ring)),
+                             gen, g->shape.start_low);
     tail = warp_shfl(tail, leader);
     if (!warp_any(tail > rc->from))
         return false;
     warp_sync(); /* the leader's look was before: the acquires of all its lanes see at least that */
     if (tail > rc->from)
-        (void)read_from_peer(own_word(g, g->at.ht.link_tail, rc->ring));
+        (void)read_from_peer(own_word(g, g->at.ht.local_tail, rc->ring));
     rc->to = tail - rc->from < most ? tail : rc->from + most;
     return true;
 }
@@ -151,12 +151,12 @@ SWL_DEV bool receive_records(const struct receiver *rc)
         const uint32_t wrap = warp_shfl(rc->nslots, lane) - 1, stride = warp_shfl(rc->stride, lane);
         const uint32_t local = warp_shfl(rc->local, lane);
 
-        for (uint64_t at = from + rc->deal.r; ok && rc->deal.r < rc->deal.tokens && at < to;
-             at += rc->deal.tokens) {
+        for (uint64_t at = from + rc->lanes.r; ok && rc->lanes.r < rc->lanes.tokens && at < to;
+             at += rc->lanes.tokens) {
             const struct swl_record *record =
                 (const struct swl_record *)(slots + (uint32_t)(at & wrap) * stride);
 
-            for (uint32_t k = rc->deal.k; ok && k < rc->b->a->topk; k += 32)
+            for (uint32_t k = rc->lanes.k; ok && k < rc->b->a->topk; k += 32)
                 ok = receive_selection(rc, record, k, local);
         }
     }
@@ -245,9 +245,9 @@ SWL_DEV void receive_credit(struct receiver *rc, uint32_t least)
         const uint64_t mine =
             (uint64_t)g->shape.local * g->shape.nwriters + rc->ring % g->shape.nwriters;
 
-        publish_to_peer(peer_word(g, rc->local, g->at.ht.link_head, mine),
+        publish_to_peer(peer_word(g, rc->local, g->at.ht.local_head, mine),
                         gen_word(rc->b->common->gen, rc->from));
-        g->ht.link_taken[rc->ring] = rc->told = rc->from;
+        g->ht.local_taken[rc->ring] = rc->told = rc->from;
     }
 }
 
@@ -261,23 +261,23 @@ SWL_DEV int receive_pass(struct receiver *rc)
         return 0;
     warp_sync(); /* what a ring's lanes acquired is every lane's */
     if (leads && rc->to > rc->from)
-        tally_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
+        add_relaxed_in_gpu(&rc->b->g->state->received, (uint32_t)(rc->to - rc->from));
     drain_begin(rc, &d); /* meanwhile: credit of passes before, and the rest of the records */
     receive_credit(rc, rc->nslots > 4 ? rc->nslots / 4 : 1);
     if (!receive_records(rc) || !drain_end(rc, &d))
         return -1;
     warp_sync(); /* every lane has read its part of the slots */
     rc->from = rc->to;
-    rc->settled = false;
+    rc->credit_flushed = false;
     return 1;
 }
 
 /* All lanes, with nothing to do: return all credit. */
-SWL_DEV void receive_settle(struct receiver *rc)
+SWL_DEV void receive_flush_credit(struct receiver *rc)
 {
-    if (rc->settled)
+    if (rc->credit_flushed)
         return;
-    rc->settled = true;
+    rc->credit_flushed = true;
     receive_credit(rc, 1);
     warp_sync();
 }
@@ -288,7 +288,7 @@ SWL_DEV void receive_end(const struct receiver *rc)
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
 
     if (leads && rc->from != rc->told) /* then a pass lies behind the lanes' look at the word */
-        rc->b->g->ht.link_taken[rc->ring] = rc->from;
+        rc->b->g->ht.local_taken[rc->ring] = rc->from;
 }
 
 SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copier *copier,
@@ -300,7 +300,7 @@ SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copie
 
     rc.b = b;
     rc.copier = copier;
-    rc.row_at = swl_link_row_at(b->a->topk);
+    rc.row_at = swl_local_row_at(b->a->topk);
     rc.step = nreceivers * g->shape.nchannels;
     rc.first = index * g->shape.nchannels + b->channel;
     rc.nrings = g->shape.nlocal * g->shape.nwriters;
@@ -315,8 +315,8 @@ SWL_DEV struct receiver receiver_of(const struct dispatch_block *b, struct copie
     rc.rows_in_slots = false;
     rc.slots = g->window;
     rc.from = rc.to = rc.told = 0;
-    rc.settled = true;
-    rc.deal = select_deal_of(b->a->topk, 32);
+    rc.credit_flushed = true;
+    rc.lanes = lane_assignment_of(b->a->topk, 32);
     return rc;
 }
 
@@ -334,8 +334,8 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
     receive_open(&rc, (uint32_t)lane_id() / rc.span);
     for (;;) {
         /* under way together with the looks at the tails; rows taken meanwhile are seen the next time */
-        const uint32_t taken = lane_id() == 0 ? peek_in_gpu(&g->state->received) : 0u;
-        const uint64_t poison = peek_from_peer(b->common->watch.poison);
+        const uint32_t taken = lane_id() == 0 ? load_relaxed_in_gpu(&g->state->received) : 0u;
+        const uint64_t poison = load_relaxed_from_peer(b->common->watch.poison);
         bool moved = false;
         uint32_t have;
 
@@ -349,14 +349,14 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
                 return;
             moved = moved || got > 0;
             if (!one_set)
-                receive_settle(&rc);
+                receive_flush_credit(&rc);
         }
         if (moved)
             continue;
         have = warp_shfl(taken, 0);
         if (have >= want)
             break;
-        receive_settle(&rc);
+        receive_flush_credit(&rc);
         if (!warp_all(wait_again_seen(w, want, have, poison,
                                       SWL_PAUSE("rows from local writers", b->channel, index))))
             return;

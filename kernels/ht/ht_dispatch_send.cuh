@@ -3,9 +3,9 @@
  * ht_dispatch_send (sender warps): copy the tokens of one channel into its send rings.
  * Reads:    handle lists, user tokens and weights      Writes: slots of its own send rings
  * Waits:    credit of any gateway (send_credit)
- * Signals:  window bit of the slot -> ht_dispatch_send_coord
+ * Signals:  bit of the completion mask of the slot -> ht_dispatch_send_coord
  * Order:    acquire.sys of send_credit by a lane of the block, limit word, warp_sync, proxy fence of the
- *           lane that stores; slot stores complete (bulk_wait), warp_sync, release.cta of the window bit
+ *           lane that stores; slot stores complete (bulk_wait), warp_sync, release.cta of the bit of the completion mask
  * Progress: a warp takes a slot only when it is free, of any ring of the channel, and holds nothing
  *           while it looks; so what is taken is finished, and posted (chunk <= ring / 2)
  * Ends:     every listed token is in its ring
@@ -45,7 +45,7 @@ SWL_DEV bool send_token(const struct dispatch_block *b, struct copier *copier,
     bulk_wait<0>(); /* complete, not only read: the NIC reads the slot next */
     warp_sync();
     if (lane_id() == 0) /* pairs with read_in_block in duty_turn */
-        window_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
+        mask_finish_in_block(&b->rings.filled[x / g->shape.nchannels], position);
     return true;
 }
 

@@ -2,8 +2,8 @@
  *
  * ht_dispatch_write (writer warps): some write the tokens that stay on this rank, the others those for
  * its peers, so that a slow link holds up nothing else and few warps share it.
- * Reads:    handle list of the own node, user tokens and weights    Writes: link rings, tensors
- * Waits:    entry words, link credit       Signals: link tails -> ht_dispatch_receive there
+ * Reads:    handle list of the own node, user tokens and weights    Writes: local rings, tensors
+ * Waits:    open record, local credit       Signals: local tails -> ht_dispatch_receive there
  * Ends:     every listed token is written
  *
  * Tokens are taken in turns of a few, as many as the warp has lanes for their selections; the last ones
@@ -16,16 +16,16 @@
 
 #define SWL_TURNS_OF_ONE 8u /* turns of one token for each writer, at the end */
 
-/* A writer's walk over the tokens listed for its node. */
-struct write_walk {
+/* A writer's cursor over the tokens listed for its node. */
+struct token_cursor {
     const uint32_t *token; /* [tokens] */
     uint32_t tokens;
-    uint32_t whole;  /* turns before this one are of deal.tokens tokens */
+    uint32_t whole;  /* turns before this one are of lanes.tokens tokens */
     uint32_t first;  /* turns of all writers that nobody has to take */
     uint32_t turn;   /* the next one; lane 0's */
     uint32_t *turns; /* counts those taken of this part */
     enum select_part part;
-    struct select_deal deal;
+    struct lane_assignment lanes;
     uint32_t coming; /* this lane's token of the batch after that, SWL_NO_TOKEN = none */
     uint32_t loaded; /* its token of the batch whose selections are in `ahead` */
     struct select_ahead ahead;
@@ -37,7 +37,7 @@ struct write_walk {
 struct write_batch {
     uint32_t token; /* this lane's */
     struct select_ahead sel;
-    uint32_t kept; /* lanes that have something of it, as bits; 0: the walk is at its end */
+    uint32_t kept; /* lanes that have something of it, as bits; 0: the cursor is at its end */
 };
 
 /* Writers of a channel that serve the own rank: its share of the node, at least one. */
@@ -49,18 +49,19 @@ SWL_DEV uint32_t self_writers(const struct swl_device_group *g, uint32_t nwriter
 }
 
 /* All lanes: start loading the numbers of this turn, and the selections of the turn before. */
-SWL_DEV void walk_load(const struct dispatch_block *b, struct write_walk *k, uint32_t turn)
+SWL_DEV void cursor_load(const struct dispatch_block *b, struct token_cursor *k, uint32_t turn)
 {
-    const uint32_t n = k->deal.tokens, ones = turn < k->whole ? 0 : turn - k->whole;
-    const uint32_t i = (turn - ones) * n + ones + k->deal.r;
+    const uint32_t n = k->lanes.tokens, ones = turn < k->whole ? 0 : turn - k->whole;
+    const uint32_t i = (turn - ones) * n + ones + k->lanes.r;
 
     k->loaded = k->coming;
-    k->coming = k->deal.r < (turn < k->whole ? n : 1) && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
-    k->ahead = select_load(&b->h, &k->deal, k->loaded != SWL_NO_TOKEN, k->loaded, b->a->weights);
+    k->coming =
+        k->lanes.r < (turn < k->whole ? n : 1) && i < k->tokens ? k->token[i] : SWL_NO_TOKEN;
+    k->ahead = select_load(&b->h, &k->lanes, k->loaded != SWL_NO_TOKEN, k->loaded, b->a->weights);
 }
 
 /* All lanes: the next batch with something for this part; loads the selections of the one after it. */
-SWL_DEV struct write_batch walk_next(const struct dispatch_block *b, struct write_walk *k)
+SWL_DEV struct write_batch cursor_next(const struct dispatch_block *b, struct token_cursor *k)
 {
     const struct swl_device_group *g = b->g;
     struct write_batch batch;
@@ -76,8 +77,8 @@ SWL_DEV struct write_batch walk_next(const struct dispatch_block *b, struct writ
             break;
         }
         if (lane_id() == 0) /* passes until the next batch */
-            k->turn = k->first + tally_in_gpu(k->turns, 1u);
-        walk_load(b, k, turn);
+            k->turn = k->first + add_relaxed_in_gpu(k->turns, 1u);
+        cursor_load(b, k, turn);
         batch.kept =
             select_filter(&b->h, &batch.sel, g->shape.node, g->shape.local, SWL_ID_VALID, k->part);
     } while (!batch.kept);
@@ -86,17 +87,17 @@ SWL_DEV struct write_batch walk_next(const struct dispatch_block *b, struct writ
 
 /* All lanes, while the call begins: handle and tokens are read-only, and turns count from 0 whatever comes
  * of the call. Nothing is read of memory that is no handle for this call. */
-SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t index,
-                                        uint32_t nwriters, bool fits)
+SWL_DEV struct token_cursor token_cursor_of(const struct dispatch_block *b, uint32_t index,
+                                            uint32_t nwriters, bool fits)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t nself = self_writers(g, nwriters);
-    struct write_walk k = {};
+    struct token_cursor k = {};
     uint32_t ones;
 
     k.token = b->h.list + b->near;
     k.tokens = fits ? b->near_end - b->near : 0;
-    k.deal = select_deal_of(b->a->topk, SELECT_TOKENS_MAX);
+    k.lanes = lane_assignment_of(b->a->topk, SELECT_TOKENS_MAX);
     k.part = SELECT_ALL;
     if (nwriters > nself && g->shape.nlocal > 1) {
         k.part = index < nself ? SELECT_SELF : SELECT_PEERS;
@@ -107,13 +108,13 @@ SWL_DEV struct write_walk write_walk_of(const struct dispatch_block *b, uint32_t
     nwriters *= g->shape.nchannels;
     index = index * g->shape.nchannels + b->channel;
     ones = SWL_TURNS_OF_ONE * nwriters;
-    k.whole = k.tokens > ones ? (k.tokens - ones) / k.deal.tokens : 0;
+    k.whole = k.tokens > ones ? (k.tokens - ones) / k.lanes.tokens : 0;
     k.coming = SWL_NO_TOKEN;
-    walk_load(b, &k, index);
-    walk_load(b, &k, nwriters + index);
+    cursor_load(b, &k, index);
+    cursor_load(b, &k, nwriters + index);
     k.first = 2 * nwriters;
     if (lane_id() == 0)
-        k.turn = k.first + tally_in_gpu(k.turns, 1u);
+        k.turn = k.first + add_relaxed_in_gpu(k.turns, 1u);
     return k;
 }
 
@@ -127,34 +128,34 @@ SWL_DEV void write_row(const struct dispatch_block *b, const struct write_batch 
     row->begun = 0;
 }
 
-/* All lanes: the first row of the batch that has an entry; src NULL: the walk is at its end. */
-SWL_DEV void write_first_row(const struct dispatch_block *b, const struct write_walk *k,
+/* All lanes: the first row of the batch that has an entry; src NULL: the cursor is at its end. */
+SWL_DEV void write_first_row(const struct dispatch_block *b, const struct token_cursor *k,
                              const struct write_batch *batch, struct copy_row *row)
 {
     row->src = 0;
     row->begun = 0;
     if (batch->kept)
-        write_row(b, batch, warp_shfl(k->deal.r, first_bit(batch->kept)), row);
+        write_row(b, batch, warp_shfl(k->lanes.r, first_bit(batch->kept)), row);
 }
 
 /* The next batch is made ready before the last row of the present one, which loads ahead for it. */
 SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_writer *rw,
-                                struct write_walk *walk)
+                                struct token_cursor *cursor)
 {
-    struct write_batch batch = walk_next(b, walk);
+    struct write_batch batch = cursor_next(b, cursor);
     struct copy_row row, next;
     bool open = false;
 
-    write_first_row(b, walk, &batch, &row);
+    write_first_row(b, cursor, &batch, &row);
     if (row.src) /* the row may pass while its destinations are not open yet */
         row_copy_begin(rw->copier, &row, row.src, rw->row_bytes);
     row_write_prepare(rw);
     do { /* once at least: a writer without rows begins and ends its rings as well */
         const struct row_list list =
-            row_list_of(rw, select_sort(&b->h, &walk->deal, &batch.sel, rw->list));
+            row_list_of(rw, select_sort(&b->h, &cursor->lanes, &batch.sel, rw->list));
 
         if (!open) {
-            if (!links_await(b))
+            if (!local_targets_await(b))
                 return;
             row_write_begin(rw);
             open = true;
@@ -165,8 +166,8 @@ SWL_ROLE void ht_dispatch_write(const struct dispatch_block *b, struct row_write
             if (rest) {
                 write_row(b, &batch, (uint32_t)first_bit(rest), &next);
             } else {
-                batch = walk_next(b, walk);
-                write_first_row(b, walk, &batch, &next);
+                batch = cursor_next(b, cursor);
+                write_first_row(b, cursor, &batch, &next);
             }
             if (!row_write(rw, &list, (uint32_t)first_bit(rows), &row, &next))
                 return;

@@ -1,6 +1,6 @@
 /* row_writer.cuh: rows to the ranks of this node that want them. Layer: kernels.
  *
- * Every link writer (a warp) owns one link ring at every rank of its node. If rows are stored straight
+ * Every local writer (a warp) owns one local ring at every rank of its node. If rows are stored straight
  * into the destination's tensor (peer-addressable, or the writer's own), the ring has many small slots
  * with a record {row, selections} each; else few large ones with the record and the row itself, which a
  * receiver there copies out. Positions count slots of the kind that the destination has in this call;
@@ -12,81 +12,81 @@
  * system scope waits for the warp's own plain stores on their way to peers, which takes microseconds on a
  * busy link; so there are none but the tails.
  *
- * Tails are published late and for several rows at once: every `cadence` rows a mark is set, and
+ * Tails are published late and for several rows at once: every `publish_every` rows a mark is set, and
  * published when SWL_LAG more pieces have been stored, so that the marked rows' stores have had time to
  * complete. A warp never waits for credit or for new work with a finished row unpublished
  * (row_write_flush). */
 #pragma once
 
 #include "kernels/common/copy.cuh"
-#include "kernels/common/entry.cuh"
+#include "kernels/common/open_record.cuh"
 #include "kernels/common/select.cuh"
 
 #define SWL_LAG         4u  /* pieces */
 #define SWL_CADENCE_MAX 16u /* rows */
 
-struct link_state {     /* of one destination; in shared memory, this warp's alone */
+struct local_ring {     /* of one destination; in shared memory, this warp's alone */
     uint64_t sent;      /* next position */
     uint64_t marked;    /* positions before it were stored before the mark */
     uint64_t published; /* as the destination knows it */
     uint64_t freed;     /* credit as last seen */
     char *ring;         /* this warp's ring there */
 };
-static_assert(sizeof(struct link_state) == SWL_LINK_BYTES, "picture of block.h");
+static_assert(sizeof(struct local_ring) == SWL_LOCAL_RING_BYTES, "picture of block.h");
 
-struct link_target {         /* a destination, to all writers of the block */
+struct local_target {        /* a destination, to all writers of the block */
     char *rows;              /* row 0 of its tensor; NULL: rows travel in slots */
     uint32_t nrows;          /* of the tensor */
     uint32_t nslots, stride; /* of a ring there: a power of two; bytes */
 };
-static_assert(sizeof(struct link_target) <= SWL_TARGET_BYTES, "picture of block.h");
+static_assert(sizeof(struct local_target) <= SWL_TARGET_BYTES, "picture of block.h");
 
 struct row_writer {
     const struct swl_device_group *g;
     struct copier *copier;
-    struct warp_scratch *list;        /* sel[n], sorted by gpu */
-    struct link_state *link;          /* [nlocal] */
-    const struct link_target *target; /* [nlocal] */
-    char *own_rows;                   /* this rank's own tensor */
+    struct warp_scratch *list;         /* sel[n], sorted by gpu */
+    struct local_ring *local;          /* [nlocal] */
+    const struct local_target *target; /* [nlocal] */
+    char *own_rows;                    /* this rank's own tensor */
     uint64_t gen_call;
-    uint32_t q; /* number of this link writer */
+    uint32_t q; /* number of this local writer */
     uint32_t row_bytes;
-    uint32_t row_at;     /* of the row in a slot that carries it */
-    uint32_t cadence;    /* rows from mark to mark */
-    uint32_t unmarked;   /* rows written since the last one */
-    uint32_t marked;     /* 1: a mark waits to be published */
-    uint32_t mark_piece; /* pieces stored when it was set */
+    uint32_t row_at;        /* of the row in a slot that carries it */
+    uint32_t publish_every; /* rows from mark to mark */
+    uint32_t unmarked;      /* rows written since the last one */
+    uint32_t marked;        /* 1: a mark waits to be published */
+    uint32_t mark_piece;    /* pieces stored when it was set */
     struct waiter waiter;
 };
 
-SWL_DEV struct link_state *link_states_of(const struct swl_block *b, uint32_t nlinks)
+SWL_DEV struct local_ring *local_rings_of(const struct swl_block *b, uint32_t nlocal_rings)
 {
-    char *all = (char *)block_shared() + b->links;
+    char *all = (char *)block_shared() + b->local_rings;
 
-    return (struct link_state *)(all + (uint32_t)warp_id() * nlinks * SWL_LINK_BYTES);
+    return (struct local_ring *)(all + (uint32_t)warp_id() * nlocal_rings * SWL_LOCAL_RING_BYTES);
 }
 
-SWL_DEV struct link_target *link_targets_of(const struct swl_block *b)
+SWL_DEV struct local_target *local_targets_of(const struct swl_block *b)
 {
-    return (struct link_target *)((char *)block_shared() + b->targets);
+    return (struct local_target *)((char *)block_shared() + b->targets);
 }
 
-SWL_DEV uint64_t link_head(const struct row_writer *rw, uint32_t gpu)
+SWL_DEV uint64_t local_head(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
     const uint64_t *word =
-        own_word(g, g->at.ht.link_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
+        own_word(g, g->at.ht.local_head, (uint64_t)gpu * g->shape.nwriters + rw->q);
 
     return word_position(read_from_peer(word), rw->waiter.watch->gen, g->shape.start_low);
 }
 
-/* All lanes of one warp, after await_entries: where the rows of this call go. */
-SWL_DEV void link_targets_open(const struct swl_device_group *g, const struct swl_watch *w,
-                               char *own_rows, struct link_target *target)
+/* All lanes of one warp, after await_open_records: where the rows of this call go. */
+SWL_DEV void local_targets_fill(const struct swl_device_group *g, const struct swl_watch *w,
+                                char *own_rows, struct local_target *target)
 {
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
-        const struct swl_entry *e = entry_of(g, gpu, w->call);
-        struct link_target t = {0, e->rows, g->shape.link_slots, swl_link_slot_bytes(&g->shape)};
+        const struct swl_open_record *e = open_record_of(g, gpu, w->call);
+        struct local_target t = {0, e->rows, g->shape.local_slots, swl_local_slot_bytes(&g->shape)};
 
         if (gpu == g->shape.local)
             t.rows = own_rows;
@@ -106,14 +106,14 @@ SWL_DEV void row_write_prepare(struct row_writer *rw)
 {
     const struct swl_device_group *g = rw->g;
     const uint64_t mine = (uint64_t)g->shape.local * g->shape.nwriters + rw->q;
-    const uint64_t ring_bytes = (uint64_t)g->shape.link_slots * swl_link_slot_bytes(&g->shape);
+    const uint64_t ring_bytes = (uint64_t)g->shape.local_slots * swl_local_slot_bytes(&g->shape);
 
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
-        struct link_state *l = &rw->link[gpu];
+        struct local_ring *l = &rw->local[gpu];
 
-        l->sent = l->marked = l->published = g->ht.link_sent[gpu * g->shape.nwriters + rw->q];
-        l->freed = l->sent; /* a ring is empty between calls: its rank's entry word says so */
-        l->ring = g->peer_window[gpu] + g->at.ht.link_ring + mine * ring_bytes;
+        l->sent = l->marked = l->published = g->ht.local_sent[gpu * g->shape.nwriters + rw->q];
+        l->freed = l->sent; /* a ring is empty between calls: its rank's open record says so */
+        l->ring = g->peer_window[gpu] + g->at.ht.local_ring + mine * ring_bytes;
     }
 }
 
@@ -126,8 +126,10 @@ SWL_DEV void row_write_begin(struct row_writer *rw)
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32)
         slots_carry_rows = slots_carry_rows || !rw->target[gpu].rows;
     order_before_bulk_load(); /* the slots of earlier calls are overwritten by bulk stores */
-    rw->cadence = warp_any(slots_carry_rows) ? g->shape.link_slots : swl_record_slots(&g->shape);
-    rw->cadence = swl_min_u32(rw->cadence / 4 > 0 ? rw->cadence / 4 : 1, SWL_CADENCE_MAX);
+    rw->publish_every =
+        warp_any(slots_carry_rows) ? g->shape.local_slots : swl_record_slots(&g->shape);
+    rw->publish_every =
+        swl_min_u32(rw->publish_every / 4 > 0 ? rw->publish_every / 4 : 1, SWL_CADENCE_MAX);
     rw->unmarked = rw->marked = rw->mark_piece = 0;
     warp_sync();
 }
@@ -142,12 +144,12 @@ SWL_DEV void row_write_publish(struct row_writer *rw, bool all)
 
     warp_sync();
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32) {
-        struct link_state *l = &rw->link[gpu];
+        struct local_ring *l = &rw->local[gpu];
 
         if (all)
             l->marked = l->sent;
         if (l->marked != l->published)
-            publish_to_peer(peer_word(g, gpu, g->at.ht.link_tail, mine),
+            publish_to_peer(peer_word(g, gpu, g->at.ht.local_tail, mine),
                             gen_word(rw->waiter.watch->gen, l->marked));
         l->published = l->marked;
     }
@@ -161,7 +163,7 @@ SWL_DEV bool row_write_flush(struct row_writer *rw)
     bool held = false;
 
     for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
-        held = held || rw->link[gpu].sent != rw->link[gpu].published;
+        held = held || rw->local[gpu].sent != rw->local[gpu].published;
     if (!warp_any(held)) {
         warp_sync(); /* other lanes move `sent` on with the next row */
         return false;
@@ -179,9 +181,9 @@ SWL_DEV void row_write_mark(struct row_writer *rw)
     if (rw->marked && rw->copier->stored - rw->mark_piece >= SWL_LAG) {
         bulk_wait<SWL_LAG>(); /* what was stored before the mark is complete */
         row_write_publish(rw, false);
-    } else if (!rw->marked && rw->unmarked >= rw->cadence) {
+    } else if (!rw->marked && rw->unmarked >= rw->publish_every) {
         for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)
-            rw->link[gpu].marked = rw->link[gpu].sent;
+            rw->local[gpu].marked = rw->local[gpu].sent;
         warp_sync(); /* other lanes move `sent` on with the next row */
         rw->marked = 1;
         rw->unmarked = 0;
@@ -196,7 +198,7 @@ SWL_DEV void row_write_end(struct row_writer *rw)
 
     row_write_flush(rw);
     for (uint32_t gpu = lane_id(); gpu < g->shape.nlocal; gpu += 32)
-        g->ht.link_sent[gpu * g->shape.nwriters + rw->q] = rw->link[gpu].sent;
+        g->ht.local_sent[gpu * g->shape.nwriters + rw->q] = rw->local[gpu].sent;
 }
 
 /* A list cut into runs of equal token and gpu: one destination each. All lanes the same but `of`. */
@@ -241,17 +243,17 @@ SWL_DEV struct row_list row_list_of(const struct row_writer *rw, struct select_l
     return l;
 }
 
-SWL_DEV bool await_link_credit(const struct row_writer *rw, uint32_t gpu)
+SWL_DEV bool await_local_credit(const struct row_writer *rw, uint32_t gpu)
 {
     const struct swl_device_group *g = rw->g;
-    struct link_state *l = &rw->link[gpu];
-    const struct waiter w = wait_for(rw->waiter, SWL_FAULT_LINK_CREDIT, g->local_rank[gpu]);
+    struct local_ring *l = &rw->local[gpu];
+    const struct waiter w = wait_for(rw->waiter, SWL_FAULT_LOCAL_CREDIT, g->local_rank[gpu]);
 
     for (;;) {
-        l->freed = link_head(rw, gpu);
+        l->freed = local_head(rw, gpu);
         if (l->sent - l->freed < rw->target[gpu].nslots)
             return true;
-        if (!wait_again(w, l->sent, l->freed, SWL_PAUSE("link credit", w.peer, rw->q)))
+        if (!wait_again(w, l->sent, l->freed, SWL_PAUSE("local credit", w.peer, rw->q)))
             return false;
     }
 }
@@ -261,8 +263,8 @@ SWL_DEV char *row_write_record(const struct row_writer *rw, uint32_t gpu, uint32
                                uint32_t count)
 {
     const struct swl_selection *sel = rw->list->sel + first;
-    const struct link_target *t = &rw->target[gpu];
-    struct link_state *l = &rw->link[gpu];
+    const struct local_target *t = &rw->target[gpu];
+    struct local_ring *l = &rw->local[gpu];
     char *slot = l->ring + (uint32_t)(l->sent++ & (t->nslots - 1)) * t->stride;
 
     bulk_store(slot, &rw->list->head[first & 31], sizeof(struct swl_record));
@@ -279,20 +281,20 @@ SWL_DEV char *row_write_record(const struct row_writer *rw, uint32_t gpu, uint32
 SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, uint32_t first,
                             bool mine, char **dst_p)
 {
-    struct link_state *l = 0;
+    struct local_ring *l = 0;
     uint32_t gpu = 0;
     bool ok = true;
 
     *dst_p = 0;
     if (mine) {
         gpu = rw->list->sel[first].gpu;
-        l = &rw->link[gpu];
+        l = &rw->local[gpu];
         ok = l->sent - l->freed < rw->target[gpu].nslots;
     }
     if (!warp_all(ok)) {
         row_write_flush(rw);
         if (!ok) {
-            ok = await_link_credit(rw, gpu);
+            ok = await_local_credit(rw, gpu);
             order_before_bulk_load(); /* freed slots are overwritten by bulk stores of this lane */
         }
         if (!warp_all(ok))

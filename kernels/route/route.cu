@@ -87,7 +87,7 @@ SWL_KERNEL void swl_route_kernel(struct swl_route_args args)
         route_steps(&b);
     if (call_end(b.g)) /* counters of the next update start at zero */
         for (uint32_t i = block_thread(); i < nselected; i += block_threads())
-            b.g->selected[i] = b.g->fix_count[i] = 0;
+            b.g->selected[i] = b.g->overflow_count[i] = 0;
 }
 
 SWL_KERNEL_DESC(swl_route, swl_route_kernel, struct swl_route_args)

@@ -228,7 +228,7 @@ SWL_DEV bool forward_bases(const struct route_block *b)
             *own_u32(g, g->at.bases_of, (uint64_t)local * s->nranks + g->in[j].rank);
 
         *own_u32(g, g->at.bases_out, (uint64_t)j * s->max_local + local) = base;
-        g->straddled[i] = straddles(
+        g->crossing[i] = crosses_budget(
             g, base, *own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s) + local));
     }
     for (uint32_t i = block_thread(); i < s->nlocal; i += block_threads())

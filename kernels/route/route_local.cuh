@@ -157,12 +157,12 @@ SWL_DEV void route_place(const struct route_block *b)
 }
 
 /* Does this rank's share at `rank` end beyond the budget, but begin before it? */
-SWL_DEV bool straddles(const struct swl_device_group *g, uint32_t base, uint32_t tokens)
+SWL_DEV bool crosses_budget(const struct swl_device_group *g, uint32_t base, uint32_t tokens)
 {
     return base < g->shape.max_rows && base + tokens > g->shape.max_rows;
 }
 
-/* Final rows; selections that survive at a destination where this rank straddles are counted. */
+/* Final rows; selections that survive at a destination where this rank crosses the budget are counted. */
 SWL_DEV void route_rows(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
@@ -178,8 +178,8 @@ SWL_DEV void route_rows(const struct route_block *b)
         row = g->base[rank] + b->row[i];
         if (row >= g->shape.max_rows)
             row = SWL_ROW_NONE;
-        else if (straddles(g, g->base[rank], g->totals[rank]))
-            add_in_gpu(&g->fix_count[id & SWL_ID_MASK], 1u);
+        else if (crosses_budget(g, g->base[rank], g->totals[rank]))
+            add_in_gpu(&g->overflow_count[id & SWL_ID_MASK], 1u);
         b->row[i] = row;
     }
 }

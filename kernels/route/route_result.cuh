@@ -6,8 +6,8 @@
 
 #include "kernels/route/route_exchange.cuh"
 
-/* Source: counts for the straddled destinations of remote node n; true if there are any. */
-SWL_DEV bool fix_build(const struct route_block *b, uint32_t n)
+/* Source: counts for the crossing destinations of remote node n; true if there are any. */
+SWL_DEV bool overflow_build(const struct route_block *b, uint32_t n)
 {
     const struct swl_device_group *g = b->g;
     const struct swl_shape *s = &g->shape;
@@ -16,85 +16,86 @@ SWL_DEV bool fix_build(const struct route_block *b, uint32_t n)
     bool any = false;
 
     for (uint32_t i = 0; i < s->max_local; i++)
-        any = any ||
-              (ranks[i] != SWL_NO_PEER && straddles(g, g->base[ranks[i]], g->totals[ranks[i]]));
+        any = any || (ranks[i] != SWL_NO_PEER &&
+                      crosses_budget(g, g->base[ranks[i]], g->totals[ranks[i]]));
     for (uint32_t i = block_thread(); any && i < words; i += block_threads()) {
         const uint32_t rank = ranks[i / s->nlocal_experts];
 
-        *own_u32(g, g->at.fix_out, (uint64_t)n * words + i) =
+        *own_u32(g, g->at.overflow_out, (uint64_t)n * words + i) =
             rank == SWL_NO_PEER
                 ? 0
-                : g->fix_count[(uint64_t)rank * s->nlocal_experts + i % s->nlocal_experts];
+                : g->overflow_count[(uint64_t)rank * s->nlocal_experts + i % s->nlocal_experts];
     }
     return any;
 }
 
-/* Source: to straddled destinations of the own node directly, of other nodes to their gateways. */
-SWL_DEV void send_fixes(const struct route_block *b)
+/* Source: to crossing destinations of the own node directly, of other nodes to their gateways. */
+SWL_DEV void send_overflow_counts(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
     const struct swl_shape *s = &g->shape;
 
     for (uint32_t n = 0; n < swl_remote_nodes(s); n++) {
-        const bool any = fix_build(b, n);
+        const bool any = overflow_build(b, n);
 
         block_sync();
         if (any && first_thread() &&
-            !message_out(b, n, g->at.fix_out, g->at.fix_in, g->at.fix_tail,
+            !message_out(b, n, g->at.overflow_out, g->at.overflow_in, g->at.overflow_tail,
                          s->max_local * s->nlocal_experts))
             b->common->step_failed = 1;
     }
     for (uint32_t i = 0; i < s->nlocal; i++) {
         const uint32_t rank = g->local_rank[i];
 
-        if (!straddles(g, g->base[rank], g->totals[rank]))
+        if (!crosses_budget(g, g->base[rank], g->totals[rank]))
             continue;
         for (uint32_t e = block_thread(); e < s->nlocal_experts; e += block_threads())
-            *peer_u32(g, i, g->at.fix_table, (uint64_t)s->local * s->nlocal_experts + e) =
-                g->fix_count[(uint64_t)rank * s->nlocal_experts + e];
+            *peer_u32(g, i, g->at.overflow_table, (uint64_t)s->local * s->nlocal_experts + e) =
+                g->overflow_count[(uint64_t)rank * s->nlocal_experts + e];
         block_sync();
         if (first_thread())
-            publish_to_peer(peer_word(g, i, g->at.fix_ready, s->local), b->common->gen_call);
+            publish_to_peer(peer_word(g, i, g->at.overflow_ready, s->local), b->common->gen_call);
     }
 }
 
-/* Gateway: the counts of served sources that straddle, to the local ranks where they do. */
-SWL_DEV bool forward_fixes(const struct route_block *b)
+/* Gateway: the counts of served sources that crosses the budget, to the local ranks where they do. */
+SWL_DEV bool forward_overflow_counts(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
     const struct swl_shape *s = &g->shape;
 
     for (uint32_t j = 0; j < s->nserved; j++) {
-        const uint32_t *straddled = g->straddled + (uint64_t)j * s->nlocal;
+        const uint32_t *crossing = g->crossing + (uint64_t)j * s->nlocal;
         bool any = false;
 
         for (uint32_t i = 0; i < s->nlocal; i++)
-            any = any || straddled[i];
+            any = any || crossing[i];
         if (!any)
             continue;
         if (first_thread()) {
-            if (!await_message(own_word(g, g->at.fix_tail, j), g->fix_seen[j],
-                               wait_for(b->waiter, SWL_FAULT_FIX, g->in[j].rank),
+            if (!await_message(own_word(g, g->at.overflow_tail, j), g->overflow_seen[j],
+                               wait_for(b->waiter, SWL_FAULT_OVERFLOW_COUNTS, g->in[j].rank),
                                connection_of(g, RINGS_IN, j * s->nrings).qp))
                 b->common->step_failed = 1;
-            g->fix_seen[j]++;
+            g->overflow_seen[j]++;
         }
         block_sync();
         if (read_in_block(&b->common->step_failed))
             return false;
         for (uint32_t i = 0; i < s->nlocal; i++) {
-            if (!straddled[i])
+            if (!crossing[i])
                 continue;
             for (uint32_t e = block_thread(); e < s->nlocal_experts; e += block_threads())
-                *peer_u32(g, i, g->at.fix_table, (uint64_t)s->local * s->nlocal_experts + e) =
+                *peer_u32(g, i, g->at.overflow_table, (uint64_t)s->local * s->nlocal_experts + e) =
                     message_number(
                         b,
-                        *own_u32(g, g->at.fix_in,
+                        *own_u32(g, g->at.overflow_in,
                                  ((uint64_t)j * s->max_local + i) * s->nlocal_experts + e),
-                        s->max_tokens, SWL_FAULT_FIX, g->in[j].rank);
+                        s->max_tokens, SWL_FAULT_OVERFLOW_COUNTS, g->in[j].rank);
             block_sync();
             if (first_thread())
-                publish_to_peer(peer_word(g, i, g->at.fix_ready, s->local), b->common->gen_call);
+                publish_to_peer(peer_word(g, i, g->at.overflow_ready, s->local),
+                                b->common->gen_call);
         }
     }
     return true;
@@ -102,8 +103,8 @@ SWL_DEV bool forward_fixes(const struct route_block *b)
 
 /* Column sums of this destination, source by source in rank order. */
 struct arriving {
-    uint32_t total;     /* rows before dropping */
-    uint32_t straddler; /* source whose rows cross the budget, or SWL_NO_PEER */
+    uint32_t total;           /* rows before dropping */
+    uint32_t crossing_source; /* source whose rows cross the budget, or SWL_NO_PEER */
 };
 
 SWL_DEV struct arriving arriving_of(const struct route_block *b)
@@ -114,8 +115,8 @@ SWL_DEV struct arriving arriving_of(const struct route_block *b)
     for (uint32_t s = 0; s < g->shape.nranks; s++) {
         const uint32_t count = *own_u32(g, g->at.counts_table, table_row(b, s));
 
-        if (straddles(g, a.total, count))
-            a.straddler = s;
+        if (crosses_budget(g, a.total, count))
+            a.crossing_source = s;
         a.total += count;
     }
     return a;
@@ -160,8 +161,8 @@ SWL_DEV uint32_t expert_rows(const struct route_block *b, const struct arriving 
         const uint64_t row = table_row(b, s);
         const uint32_t count = *own_u32(g, g->at.counts_table, row);
 
-        if (s == in->straddler)
-            sum += *own_u32(g, g->at.fix_table,
+        if (s == in->crossing_source)
+            sum += *own_u32(g, g->at.overflow_table,
                             (uint64_t)g->gateway_local[s] * g->shape.nlocal_experts + e);
         else if (base + count <= g->shape.max_rows)
             sum += *own_u32(g, g->at.counts_table, row + 1 + e);
@@ -170,18 +171,19 @@ SWL_DEV uint32_t expert_rows(const struct route_block *b, const struct arriving 
     return sum;
 }
 
-SWL_DEV bool await_fix(const struct route_block *b, uint32_t straddler)
+SWL_DEV bool await_overflow_counts(const struct route_block *b, uint32_t crossing_source)
 {
     const struct swl_device_group *g = b->g;
-    const uint64_t *word = own_word(g, g->at.fix_ready, g->gateway_local[straddler]);
+    const uint64_t *word = own_word(g, g->at.overflow_ready, g->gateway_local[crossing_source]);
 
     for (;;) {
         const uint64_t seen = read_from_peer(word);
 
         if (seen == b->common->gen_call)
             return true;
-        if (!wait_again(wait_for(b->waiter, SWL_FAULT_FIX, straddler), b->common->gen_call, seen,
-                        SWL_PAUSE("expert counts of rank", straddler, 0)))
+        if (!wait_again(wait_for(b->waiter, SWL_FAULT_OVERFLOW_COUNTS, crossing_source),
+                        b->common->gen_call, seen,
+                        SWL_PAUSE("expert counts of rank", crossing_source, 0)))
             return false;
     }
 }
@@ -238,11 +240,11 @@ SWL_DEV bool route_result(const struct route_block *b)
 {
     const struct arriving in = arriving_of(b);
 
-    send_fixes(b);
-    if (!forward_fixes(b))
+    send_overflow_counts(b);
+    if (!forward_overflow_counts(b))
         return false;
-    if (in.straddler != SWL_NO_PEER) {
-        if (first_thread() && !await_fix(b, in.straddler))
+    if (in.crossing_source != SWL_NO_PEER) {
+        if (first_thread() && !await_overflow_counts(b, in.crossing_source))
             b->common->step_failed = 1;
         block_sync();
         if (read_in_block(&b->common->step_failed))

@@ -30,7 +30,7 @@ struct swl_rdma_connection; /* transport/rdma.h */
 
 #define SWL_SHARED_GRANULE (UINT64_C(2) << 20) /* of offsets in the symmetric memory */
 
-/* One allocation of swimlaneMemAlloc; its index in the group is that of swl_entry.memory. */
+/* One allocation of swimlaneMemAlloc; its index in the group is that of swl_open_record.memory. */
 struct swl_shared {
     struct swl_window_map map; /* base NULL: free */
     uint64_t offset;           /* of the base in the symmetric memory */
@@ -79,7 +79,8 @@ struct ncclEpGroup {
     struct swl_host_news hosts;
     struct swl_connections connections;
     struct swl_tables tables;
-    uint32_t network; /* enum swl_transport_bit of the worst NIC driver in use; 0 = one node */
+    /* enum swl_transport_bit of the worst NIC driver in use; 0 = one node */
+    uint32_t network;
     uint32_t *rank_drivers; /* [nranks] of the connections with each rank; until they are made */
     struct swl_rdma *rdma;
     void *rdma_tables; /* device memory that `rdma` uses */
@@ -168,8 +169,8 @@ ncclResult_t swl_group_launch(struct ncclEpGroup *group, const struct swl_gpu_ke
 /* Refusal of data calls, ncclSuccess if there is none (src/failure/async.c). */
 ncclResult_t swl_async_gate(struct ncclEpGroup *group);
 /* How peers reach `view` of this rank, and what they must agree with it on (src/group/memory.c). */
-struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
-                                  uint32_t op);
+struct swl_open_record swl_memory_entry(const struct ncclEpHandle *handle,
+                                        const struct swl_view *view, uint32_t op);
 /* Unmap and free all of swimlaneMemAlloc; local (src/group/memory.c). */
 ncclResult_t swl_memory_release(struct ncclEpGroup *group);
 

@@ -187,11 +187,11 @@ ncclResult_t swl_memory_release(struct ncclEpGroup *group)
     return rc;
 }
 
-struct swl_entry swl_memory_entry(const struct ncclEpHandle *handle, const struct swl_view *view,
-                                  uint32_t op)
+struct swl_open_record swl_memory_entry(const struct ncclEpHandle *handle,
+                                        const struct swl_view *view, uint32_t op)
 {
     const struct ncclEpGroup *group = handle->info.group;
-    struct swl_entry entry = {
+    struct swl_open_record entry = {
         .op = op,
         .rows = (uint32_t)swl_min_u64(view->rows, UINT32_MAX),
         .row_bytes = (uint32_t)view->row_bytes,

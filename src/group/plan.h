@@ -29,8 +29,8 @@ extern "C" {
 #define SWL_ROUTE_TOKENS        16u /* of a full batch, for each warp */
 #define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
 #define SWL_NETWORK_RING_BYTES  (UINT64_C(1) << 20) /* aim for one ring, more for huge rows */
-#define SWL_LINK_RING_BYTES     (UINT64_C(256) << 10)
-#define SWL_LINK_RINGS_BYTES    (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
+#define SWL_LOCAL_RING_AIM      (UINT64_C(256) << 10)
+#define SWL_LOCAL_RINGS_AIM     (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
 
 /* What one rank tells about its device and its hints; 0 in a hint = none. */
 struct swl_rank_capabilities {
@@ -44,7 +44,8 @@ struct swl_rank_capabilities {
     uint32_t sm_cap;    /* most SMs that this rank's kernels may use */
     uint32_t route_cap; /* most SMs of the route kernel, 0 = built-in */
     uint32_t channel_hint, qp_hint, chunk_hint;
-    uint32_t nic_blocks; /* that run the rank's software NIC, if there are several nodes */
+    /* that run the rank's software NIC, if there are several nodes */
+    uint32_t nic_blocks;
     uint32_t nic_blocks_multi_process; /* the same if ranks are in several processes */
     uint32_t files_left;               /* descriptors that its process may still open */
 };
@@ -81,7 +82,8 @@ struct swl_plan {
     struct swl_plan_kernel route;
     struct swl_ht_plan ht;
     uint64_t shared_bytes[SWL_KERNELS]; /* most that a block of each kernel takes */
-    uint32_t nsms;       /* most SMs that one of our kernels takes on this rank, ... */
+    /* most SMs that one of our kernels takes on this rank, ... */
+    uint32_t nsms;
     uint32_t nic_blocks; /* ... beside these, which run the software NIC */
 };
 

@@ -164,16 +164,16 @@ static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
     s->fetch_slots = s->max_local > 16 ? 2 : 4;
 }
 
-/* Link rings: the more slots, the longer a writer runs before it needs credit; two are least. */
-static void plan_links(struct swl_shape *s)
+/* Local rings: the more slots, the longer a writer runs before it needs credit; two are least. */
+static void plan_local_rings(struct swl_shape *s)
 {
-    const uint64_t rings = (uint64_t)s->max_local * s->nwriters, slot = swl_link_slot_bytes(s);
+    const uint64_t rings = (uint64_t)s->max_local * s->nwriters, slot = swl_local_slot_bytes(s);
 
-    s->link_slots = s->max_local > 16 ? 4 : s->nnodes > 1 ? 8 : 16;
-    while (s->link_slots > 8 && rings * s->link_slots * slot > SWL_LINK_RINGS_BYTES)
-        s->link_slots /= 2;
-    while (s->link_slots > 2 && s->link_slots * slot > SWL_LINK_RING_BYTES)
-        s->link_slots /= 2;
+    s->local_slots = s->max_local > 16 ? 4 : s->nnodes > 1 ? 8 : 16;
+    while (s->local_slots > 8 && rings * s->local_slots * slot > SWL_LOCAL_RINGS_AIM)
+        s->local_slots /= 2;
+    while (s->local_slots > 2 && s->local_slots * slot > SWL_LOCAL_RING_AIM)
+        s->local_slots /= 2;
 }
 
 /* Tests run rings out on purpose. */
@@ -185,7 +185,7 @@ static void plan_sizes(struct swl_shape *s, const struct swl_ring_sizes *sizes)
     s->ring_slots = sizes->slots;
     s->chunk_slots = sizes->chunk;
     s->fetch_slots = sizes->landing;
-    s->link_slots = s->record_slots = sizes->link;
+    s->local_slots = s->record_slots = sizes->link;
 }
 
 /* Threads and shared memory of dispatch or combine; some rank's device may be the smaller one, so
@@ -249,7 +249,7 @@ static ncclResult_t plan_dispatch(struct swl_plan *plan, const struct swl_roles 
         *block = (struct swl_block_shape){
             .nwarps = warps,
             .nrings = plan->ht.rings_per_block,
-            .nlinks = plan->shape.max_local,
+            .nlocal_rings = plan->shape.max_local,
             .nplaces = plan->shape.nranks,
             .ncopiers = warps,
         };
@@ -307,7 +307,7 @@ static ncclResult_t plan_combine(struct swl_plan *plan, const struct swl_roles *
             .nwarps = warps,
             .nrings = plan->ht.rings_per_block,
             .nlists = combine_lists(&plan->shape, direct),
-            .terms = plan->shape.max_topk,
+            .contributions = plan->shape.max_topk,
             .nservers = block_warps_of(&kernel->roles, SWL_C_SERVE),
         };
         kernel->piece_bytes = swl_combine_fit(shared, plan->shape.row_bytes, shared_bytes)
@@ -358,7 +358,7 @@ ncclResult_t swl_plan_ht_shape(struct swl_plan *plan, const struct swl_plan_conf
     plan_rings(s,
                swl_plan_hint(ranks, s->nranks, offsetof(struct swl_rank_capabilities, chunk_hint)));
     plan_owners(s, &ht->dispatch.roles, &ht->combine[0].roles);
-    plan_links(s);
+    plan_local_rings(s);
     plan_sizes(s, &config->ring_sizes);
     rings = swl_max_u64(swl_remote_nodes(s), s->max_served) * s->nrings;
     ht->rings_per_block = (uint32_t)swl_max_u64(1, swl_div_up(rings, s->nchannels));

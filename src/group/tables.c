@@ -29,14 +29,14 @@ static struct layout layout_of(const struct swl_plan *plan)
     struct layout l;
     uint64_t at = 0;
 
-    l.group = swl_take(&at, sizeof(struct swl_device_group));
-    l.state = swl_take(&at, sizeof(struct swl_state));
-#define ARRAY(type, name, count) l.name = swl_take(&at, (count) * sizeof(type));
+    l.group = swl_layout_reserve(&at, sizeof(struct swl_device_group));
+    l.state = swl_layout_reserve(&at, sizeof(struct swl_state));
+#define ARRAY(type, name, count) l.name = swl_layout_reserve(&at, (count) * sizeof(type));
 #define HT_ARRAY(name, count)    POSITIONS(name, count)
-#define POSITIONS(name, count)   l.name = swl_take(&at, (count) * sizeof(uint64_t));
-#define COPIED_END               l.copied = swl_take(&at, 0);
+#define POSITIONS(name, count)   l.name = swl_layout_reserve(&at, (count) * sizeof(uint64_t));
+#define COPIED_END               l.copied = swl_layout_reserve(&at, 0);
 #include "kernels/common/arrays.def"
-    l.bytes = swl_take(&at, 0);
+    l.bytes = swl_layout_reserve(&at, 0);
     return l;
 }
 
@@ -208,7 +208,7 @@ static void fill_state(char *h, const struct layout *l, const struct swl_shape *
     state->gen = SWL_FIRST_GENERATION;
     state->call = state->epoch = s->start_low;
     fill_words(h, l->out_now, l->forth_sent, s->start_low);
-    fill_words(h, l->link_sent, l->partial_used, s->start_low);
+    fill_words(h, l->local_sent, l->partial_used, s->start_low);
 }
 
 ncclResult_t swl_tables_fill(struct swl_tables *tables, const struct swl_tables_config *config,

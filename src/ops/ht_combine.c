@@ -13,7 +13,7 @@ static uint32_t dtype_of(ncclDataType_t dtype)
 ncclResult_t swl_combine(struct ncclEpHandle *handle, const struct swl_combine_call *call)
 {
     struct ncclEpGroup *group = handle->info.group;
-    const struct swl_entry entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE);
+    const struct swl_open_record entry = swl_memory_entry(handle, &call->tokens, SWL_OP_COMBINE);
     const struct swl_plan_kernel *plan = &group->plan.ht.combine[entry.direct];
     const struct swl_combine_args args = {
         .group = group->tables.group,

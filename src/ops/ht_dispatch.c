@@ -9,7 +9,8 @@ ncclResult_t swl_dispatch(struct ncclEpHandle *handle, const struct swl_dispatch
 {
     struct ncclEpGroup *group = handle->info.group;
     const struct swl_plan_kernel *plan = &group->plan.ht.dispatch;
-    const struct swl_entry entry = swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH);
+    const struct swl_open_record entry =
+        swl_memory_entry(handle, &call->out_tokens, SWL_OP_DISPATCH);
     const uint32_t direct = entry.direct; /* receivers copy no rows */
     const struct swl_dispatch_args args = {
         .group = group->tables.group,

@@ -96,7 +96,7 @@ template <typename T> SWL_DEV void every_atomic(T *w, uint64_t *old)
     old[9] = cas_in_gpu(w + 9, T(99), T(88));
     old[10] = add_to_peer(w + 10, T(7));
     old[11] = nic_add(w + 11, T(9));
-    old[12] = tally_in_gpu(w + 12, T(3)) + peek_in_gpu(w + 12) - 15;
+    old[12] = add_relaxed_in_gpu(w + 12, T(3)) + load_relaxed_in_gpu(w + 12) - 15;
 }
 
 SWL_KERNEL void word_kernel(struct word_args a)
@@ -245,7 +245,7 @@ SWL_KERNEL void block_kernel(struct block_args a)
         if (lane_id() == 0)
             a.out[4] = 0;
         warp_sync();
-        tally_in_gpu(&a.out[4], data[2 + 31 - lane_id()]);
+        add_relaxed_in_gpu(&a.out[4], data[2 + 31 - lane_id()]);
     }
 }
 
@@ -419,7 +419,8 @@ TEST_F(OnGpu, ConversionsRoundToNearestEven)
 
     for (int i = 0; i < 1 << 20; i++) {
         x = x * 1664525u + 1013904223u;
-        in.push_back(float_of(x)); /* every exponent, NaN and infinity among them */
+        /* every exponent, NaN and infinity among them */
+        in.push_back(float_of(x));
         in.push_back(float_of((x & 0x8fffe000u) | 0x38000000u | (x >> 31) << 12)); /* ties */
     }
     const uint32_t n = static_cast<uint32_t>(in.size());

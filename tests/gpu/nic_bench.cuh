@@ -121,7 +121,7 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
             begin = clock_ns();
         for (const uint64_t want = a->first + i + (first ? 0 : 1);;) {
             const uint64_t poison =
-                peek_from_peer(watch->poison); /* under way together with the word */
+                load_relaxed_from_peer(watch->poison); /* under way together with the word */
 
             if (read_from_nic(word) >= want)
                 break;

@@ -20,7 +20,7 @@
  * - The ranks that want a row are drawn when its slot is taken, in every possible way.
  * - When rows are published: a forwarder may publish whenever it is between rows, and need not before it
  *   waits for credit. The kernel's marks are one choice of that.
- * - Writer warps (ht_dispatch_write.cuh): forwarders whose slots are always there, with link rings of their
+ * - Writer warps (ht_dispatch_write.cuh): forwarders whose slots are always there, with local rings of their
  *   own.
  * - A receiver gives credit back in the step in which it takes a record. Giving it later, but before it
  *   waits, leads to the same standstills; see PROMPT in ring.pml. That it ends by the count of rows is not
@@ -30,7 +30,7 @@
  * Other orders, and known-bad variants, which the check must find:
  * ROUNDS          a sender warp takes the items of a channel round by round over its rings
  * RING_BY_RING    a forwarder warp takes the slots of one ring before those of the next; bad with ROUNDS
- * NO_FLUSH        a forwarder waits for link credit with rows that it has not published */
+ * NO_FLUSH        a forwarder waits for local credit with rows that it has not published */
 #ifndef SOURCES
 #define SOURCES 1
 #endif
@@ -50,7 +50,7 @@
 #define RECEIVERS 1 /* ranks of a gateway's node, 1 or 2 */
 #endif
 #ifndef LINK
-#define LINK 2 /* slots of a link ring */
+#define LINK 2 /* slots of a local ring */
 #endif
 #ifndef L0
 #define L0 3
@@ -76,13 +76,13 @@
 #define GATEWAY(r) (((r) % K) % GATEWAYS)
 
 byte claimed[RINGS];     /* claim word of senders */
-byte out_window[RINGS];
+byte out_mask[RINGS];
 byte recv_tail[RINGS];   /* posted, hence arrived */
 byte taken[RINGS];       /* claim word of forwarders */
-byte in_window[RINGS];
+byte in_mask[RINGS];
 byte send_credit[RINGS]; /* credited, hence free */
 
-/* Link ring of forwarder w to receiver d of its node: w * 2 + d. */
+/* Local ring of forwarder w to receiver d of its node: w * 2 + d. */
 byte held[LINKS];      /* written, not published */
 byte published[LINKS]; /* not yet taken */
 
@@ -102,7 +102,7 @@ proctype sender(byte s; byte index) {
         :: item / K < LENGTH(r) ->
             d_step {
                 SEND_CREDIT(r, item / K);
-                finish(out_window[r], item / K, recv_tail[r])
+                finish(out_mask[r], item / K, recv_tail[r])
             }
         :: else
         fi;
@@ -116,22 +116,22 @@ proctype sender(byte s; byte index) {
 #if SENDERS == 1 /* nobody else sees the position between claim and finish */
     :: d_step {
         MAY_SEND(s * K) ->
-        finish(out_window[s * K], claimed[s * K], recv_tail[s * K]);
+        finish(out_mask[s * K], claimed[s * K], recv_tail[s * K]);
         claimed[s * K]++
     }
 #if K > 1
     :: d_step {
         MAY_SEND(s * K + 1) ->
-        finish(out_window[s * K + 1], claimed[s * K + 1], recv_tail[s * K + 1]);
+        finish(out_mask[s * K + 1], claimed[s * K + 1], recv_tail[s * K + 1]);
         claimed[s * K + 1]++
     }
 #endif
 #else
     :: d_step { MAY_SEND(s * K) -> r = s * K; p = claimed[r]; claimed[r]++ };
-        d_step { finish(out_window[r], p, recv_tail[r]); r = 0; p = 0 }
+        d_step { finish(out_mask[r], p, recv_tail[r]); r = 0; p = 0 }
 #if K > 1
     :: d_step { MAY_SEND(s * K + 1) -> r = s * K + 1; p = claimed[r]; claimed[r]++ };
-        d_step { finish(out_window[r], p, recv_tail[r]); r = 0; p = 0 }
+        d_step { finish(out_mask[r], p, recv_tail[r]); r = 0; p = 0 }
 #endif
 #endif
     :: claimed[s * K] == LENGTH(s * K) && claimed[s * K + K - 1] == LENGTH(s * K + K - 1) -> break
@@ -144,8 +144,8 @@ proctype sender(byte s; byte index) {
 #if !defined(PROMPT)
 #define SEND_POST(r)                                                                               \
     :: d_step {                                                                                    \
-        r / K == s && MAY_POST(out_window[r], BEGIN, recv_tail[r], LENGTH(r)) ->                   \
-        post(out_window[r], BEGIN, recv_tail[r])                                                   \
+        r / K == s && MAY_POST(out_mask[r], BEGIN, recv_tail[r], LENGTH(r)) ->                   \
+        post(out_mask[r], BEGIN, recv_tail[r])                                                   \
     }
 #define SEND_DONE(r) (r / K != s || recv_tail[r] == LENGTH(r))
 
@@ -169,8 +169,8 @@ proctype send_coord(byte s) {
 
 #define FORWARD_CREDIT(r)                                                                          \
     :: d_step {                                                                                    \
-        GATEWAY(r) == g && MAY_CREDIT(in_window[r], send_credit[r], LENGTH(r)) ->                  \
-        credit(in_window[r], send_credit[r])                                                       \
+        GATEWAY(r) == g && MAY_CREDIT(in_mask[r], send_credit[r], LENGTH(r)) ->                  \
+        credit(in_mask[r], send_credit[r])                                                       \
     }
 #define FORWARD_DONE(r) (GATEWAY(r) != g || send_credit[r] == LENGTH(r))
 
@@ -246,7 +246,7 @@ inline forward() {
         FITS(set) ->
         held[TO(w, 0)] = held[TO(w, 0)] + (set & 1);
         held[TO(w, 1)] = held[TO(w, 1)] + set / 2;
-        finish(in_window[ring], position, send_credit[ring]);
+        finish(in_mask[ring], position, send_credit[ring]);
         ring = 0;
         position = 0;
         set = 0

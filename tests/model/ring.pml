@@ -45,7 +45,7 @@
 #error "PROMPT needs chunks of 1"
 #endif
 
-/* A warp has finished slot `p`: window_finish_in_block. No window overflows. */
+/* A warp has finished slot `p`: mask_finish_in_block. No window overflows. */
 inline finish(window, p, passed_on) {
     assert(!FINISHED(window, p));
     window = window | BIT(p);

@@ -44,8 +44,8 @@ chan back[RANKS] = [2] of { byte };         /* of the gateway to the source: bas
 
 /* At the gateway of a source. */
 byte counts_in[RANKS], counts_tail[RANKS], counts_seen[RANKS];
-byte fix_in[RANKS], fix_tail[RANKS], fix_seen[RANKS];
-bool straddled[RANKS * RANKS]; /* source * RANKS + destination: noted */
+byte overflow_in[RANKS], overflow_tail[RANKS], overflow_seen[RANKS];
+bool crossing[RANKS * RANKS]; /* source * RANKS + destination: noted */
 /* At a source. */
 byte bases_in[RANKS], bases_tail[RANKS], bases_seen[RANKS];
 /* At a destination; second index: the source, or the local rank that says so. */
@@ -57,7 +57,7 @@ byte bases_in[RANKS], bases_tail[RANKS], bases_seen[RANKS];
 #endif
 byte counts_table[2 * RANKS * RANKS];
 byte counts_ready[RANKS * RANKS], base_ready[RANKS * RANKS];
-byte fix_table[RANKS * RANKS], fix_ready[RANKS * RANKS];
+byte overflow_table[RANKS * RANKS], overflow_ready[RANKS * RANKS];
 byte crosses[RANKS]; /* the source whose share crosses the budget of a destination */
 /* At the rank that brings the rows of a source. */
 byte bases_of[RANKS * RANKS]; /* destination, source */
@@ -72,7 +72,7 @@ end_idle:
         forth[s]?kind, u;
         if
         :: kind == COUNTS -> counts_in[s] = u; counts_tail[s]++
-        :: else -> fix_in[s] = u; fix_tail[s]++
+        :: else -> overflow_in[s] = u; overflow_tail[s]++
         fi;
         kind = 0;
         u = 0
@@ -91,12 +91,12 @@ end_idle:
 #if defined(LOOK_LATER)
 #define STRADDLES(s, d) (crosses[d] == s)
 #else
-#define STRADDLES(s, d) (straddled[AT(s, d)])
+#define STRADDLES(s, d) (crossing[AT(s, d)])
 #endif
 #define FIX_DUE(s)                                                                                 \
     (SERVES(s) && ((LOCAL(0) && STRADDLES(s, 0)) || (LOCAL(1) && STRADDLES(s, 1)) ||               \
                    (LOCAL(2) && STRADDLES(s, 2)) || (LOCAL(RANKS - 1) && STRADDLES(s, RANKS - 1))))
-#define FIX_CAME(s) (!FIX_DUE(s) || fix_tail[s] > fix_seen[s])
+#define FIX_CAME(s) (!FIX_DUE(s) || overflow_tail[s] > overflow_seen[s])
 
 inline send_counts() {
     forth[me]!COUNTS, u;
@@ -158,7 +158,7 @@ inline forward_bases() {
                 if
                 :: LOCAL(d) ->
                     assert(bases_of[AT(d, s)] == u);
-                    straddled[AT(s, d)] = crosses[d] == s
+                    crossing[AT(s, d)] = crosses[d] == s
                 :: else
                 fi
             };
@@ -172,13 +172,13 @@ inline forward_bases() {
     }
 }
 
-inline send_fixes() {
+inline send_overflow_counts() {
     any = false;
     for (d : 0 .. RANKS - 1) {
         if
         :: crosses[d] == me && LOCAL(d) ->
-            fix_table[AT(d, me)] = u;
-            fix_ready[AT(d, me)] = u
+            overflow_table[AT(d, me)] = u;
+            overflow_ready[AT(d, me)] = u
         :: crosses[d] == me && !LOCAL(d) -> any = true
         :: else
         fi
@@ -190,21 +190,21 @@ inline send_fixes() {
     any = false
 }
 
-inline forward_fixes() {
+inline forward_overflow_counts() {
     for (s : 0 .. RANKS - 1) {
 #if defined(LOOK_LATER)
         assert(!SERVES(s) || counts_in[s] == u);
 #endif
         if
         :: FIX_DUE(s) ->
-            fix_seen[s]++;
-            assert(fix_in[s] == u);
+            overflow_seen[s]++;
+            assert(overflow_in[s] == u);
             for (d : 0 .. RANKS - 1) {
                 if
                 :: LOCAL(d) && STRADDLES(s, d) ->
-                    fix_table[AT(d, me)] = u;
-                    fix_ready[AT(d, me)] = u;
-                    straddled[AT(s, d)] = false
+                    overflow_table[AT(d, me)] = u;
+                    overflow_ready[AT(d, me)] = u;
+                    crossing[AT(s, d)] = false
                 :: else
                 fi
             }
@@ -221,7 +221,7 @@ inline store_result() {
 }
 
 #define MINE           crosses[me]
-#define FIX_READY      (MINE == NOBODY || fix_ready[AT(me, BRINGS(MINE, me))] == u)
+#define FIX_READY      (MINE == NOBODY || overflow_ready[AT(me, BRINGS(MINE, me))] == u)
 
 proctype rank(byte me) {
     byte u, s, d;
@@ -252,16 +252,16 @@ proctype rank(byte me) {
             assert(bases_in[me] == u)
         };
 #if defined(NO_ORDER)
-        d_step { ALL_RANKS(FIX_CAME) -> forward_fixes(); s = 0; d = 0 };
+        d_step { ALL_RANKS(FIX_CAME) -> forward_overflow_counts(); s = 0; d = 0 };
         FIX_READY;
-        d_step { send_fixes(); s = 0; d = 0 };
+        d_step { send_overflow_counts(); s = 0; d = 0 };
 #else
-        d_step { send_fixes(); s = 0; d = 0 };
-        d_step { ALL_RANKS(FIX_CAME) -> forward_fixes(); s = 0; d = 0 };
+        d_step { send_overflow_counts(); s = 0; d = 0 };
+        d_step { ALL_RANKS(FIX_CAME) -> forward_overflow_counts(); s = 0; d = 0 };
         FIX_READY;
 #endif
         d_step {
-            assert(MINE == NOBODY || fix_table[AT(me, BRINGS(MINE, me))] == u);
+            assert(MINE == NOBODY || overflow_table[AT(me, BRINGS(MINE, me))] == u);
             store_result();
             s = 0;
             d = 0

@@ -87,8 +87,8 @@ void expect_sound(const swl_plan &p)
     EXPECT_LE(2 * s.chunk_slots, s.ring_slots);
     EXPECT_EQ(s.ring_slots % s.chunk_slots, 0u);
     EXPECT_EQ(s.ring_slots & (s.ring_slots - 1), 0u) << "positions wrap with the word";
-    EXPECT_EQ(s.link_slots & (s.link_slots - 1), 0u);
-    EXPECT_GE(s.link_slots, 2u);
+    EXPECT_EQ(s.local_slots & (s.local_slots - 1), 0u);
+    EXPECT_GE(s.local_slots, 2u);
     for (const swl_plan_kernel *k : {&p.ht.dispatch, &p.ht.combine[0], &p.ht.combine[1]}) {
         EXPECT_EQ(k->blocks, s.nchannels * k->roles.halves);
         EXPECT_LE(k->threads, most_threads);
@@ -127,7 +127,7 @@ TEST(Plan, TestsMakeEveryRingTiny)
     EXPECT_EQ(j.shape().ring_slots, 2u);
     EXPECT_EQ(j.shape().chunk_slots, 1u);
     EXPECT_EQ(j.shape().fetch_slots, 1u);
-    EXPECT_EQ(j.shape().link_slots, 4u);
+    EXPECT_EQ(j.shape().local_slots, 4u);
     EXPECT_EQ(swl_record_slots(&j.shape()), 4u) << "records are small, but no more";
 }
 
@@ -140,7 +140,7 @@ TEST(Plan, BuiltInSizesOfTwoNodes)
     EXPECT_EQ(j.shape().nrings, 16u);
     EXPECT_EQ(j.shape().ring_slots, 64u);
     EXPECT_EQ(j.shape().chunk_slots, 8u);
-    EXPECT_EQ(j.shape().link_slots, 8u);
+    EXPECT_EQ(j.shape().local_slots, 8u);
     EXPECT_EQ(j.shape().nwriters, 8u * 10);
     EXPECT_EQ(j.shape().ngatherers, 8u * 19);
     EXPECT_EQ(j.shape().nlocal_experts, 32u);

@@ -21,14 +21,14 @@ static uint64_t layout_proxy(struct proxy_nic *nic, uintptr_t base)
     const uint64_t depth = 1ull << nic->depth_log2;
     uint64_t at = 0;
 
-    nic->doorbells = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
-    nic->sink = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
+    nic->doorbells = (uint64_t *)(base + swl_layout_reserve(&at, 8ull * nic->max_qps));
+    nic->sink = (uint64_t *)(base + swl_layout_reserve(&at, 8ull * nic->max_qps));
     for (uint32_t i = 0; i < nic->max_qps; i++) {
         struct soft_qp *qp = &nic->qps[i];
 
-        qp->cq = (uint32_t *)(base + swl_take(&at, SWL_CQE_BYTES));
-        qp->dbr = (uint32_t *)(base + swl_take(&at, 64));
-        qp->sq = (uint8_t *)(base + swl_take(&at, depth * SWL_WQE_BYTES));
+        qp->cq = (uint32_t *)(base + swl_layout_reserve(&at, SWL_CQE_BYTES));
+        qp->dbr = (uint32_t *)(base + swl_layout_reserve(&at, 64));
+        qp->sq = (uint8_t *)(base + swl_layout_reserve(&at, depth * SWL_WQE_BYTES));
         qp->doorbell = &nic->doorbells[i];
         qp->ops = nic->ops + i * depth;
     }

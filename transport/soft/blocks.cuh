@@ -113,7 +113,7 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     bool moves;
 
     if (lane < n) {
-        failed = peek_doorbell(&nic_live_qp(t, look->slot)->peer_failed);
+        failed = load_relaxed_doorbell(&nic_live_qp(t, look->slot)->peer_failed);
         syndrome = soft_read(nic_memory(), qp, index, &op);
     }
     for (uint32_t i = 0; i < SWL_WQE_INLINE_MAX / 4; i++)
@@ -442,7 +442,8 @@ SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
     uint32_t bytes;
     uint64_t now;
 
-    warp_sync(); /* the doorbell was acquired by the lane that looked at it: its record, and its entries */
+    /* the doorbell was acquired by the lane that looked at it: its record, and its entries */
+    warp_sync();
     if (lane_id() == 0)
         nic_doorbell(t, qp, look);
     warp_sync();
@@ -485,7 +486,8 @@ SWL_DEV void nic_lead(struct nic_team *t)
             break;
         nic_visit(t, &look);
     }
-    warp_sync(); /* a shuffle does not order what lane 0 has written of the queue pairs */
+    /* a shuffle does not order what lane 0 has written of the queue pairs */
+    warp_sync();
     for (uint32_t i = 0; i < t->nkept; i++) /* a NIC that has died has told its peers */
         nic_write_back(t, i);
     if (lane_id() == 0)

@@ -114,7 +114,7 @@ SWL_DEV struct nic_part nic_part_of(const struct soft_port *port, const struct n
 struct nic_memory {
     SWL_DEV uint32_t word(const uint32_t *p)
     {
-        return peek_doorbell(p);
+        return load_relaxed_doorbell(p);
     }
     SWL_DEV void copy(void *to, const void *from, uint64_t bytes)
     {

@@ -80,7 +80,7 @@ SWL_DEV void nic_flush(struct soft_qp *qp)
 /* Counts of entries and doorbells, and times, begin when faults take effect. */
 SWL_DEV void nic_faults_begin(const struct soft_port *port, struct soft_qp *qp)
 {
-    const uint32_t epoch = peek_doorbell(&port->fault_epoch);
+    const uint32_t epoch = load_relaxed_doorbell(&port->fault_epoch);
 
     if (qp->fault_epoch == epoch)
         return;
@@ -107,7 +107,7 @@ SWL_DEV void nic_doorbell(const struct nic_team *t, struct soft_qp *qp, const st
         qp->stats.dropped++;
     } else if (!soft_accept(qp, value, record, &end) &&
                /* it was under way together with the doorbell: read it again behind that */
-               !soft_accept(qp, value, record = peek_doorbell(soft_record(qp)), &end)) {
+               !soft_accept(qp, value, record = load_relaxed_doorbell(soft_record(qp)), &end)) {
         qp->stats.bad_doorbells++;
         if (qp->state == SWL_NIC_QP_READY)
             nic_fail(t, qp, qp->end, SWL_SYNDROME_LOCAL_OPERATION,
@@ -145,7 +145,7 @@ SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, struct 
     if (slot < t->nown) {
         const struct soft_qp *qp = nic_qp(t, slot);
 
-        mine->record = peek_doorbell(soft_record(qp));
+        mine->record = load_relaxed_doorbell(soft_record(qp));
         mine->doorbell = read_doorbell(qp->doorbell);
         next = qp->next_ns;
         wants = (mine->doorbell != qp->seen && qp->state != SWL_NIC_QP_INIT) ||
@@ -225,10 +225,10 @@ SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
 
     for (;;) {
         /* all loads of a look are under way together */
-        uint32_t closed = peek_doorbell(t->grid.closing);
+        uint32_t closed = load_relaxed_doorbell(t->grid.closing);
         struct nic_look look = {NIC_NONE,
-                                peek_doorbell(&t->port->faults.nrules),
-                                peek_doorbell(&t->port->faults.delay_ns),
+                                load_relaxed_doorbell(&t->port->faults.nrules),
+                                load_relaxed_doorbell(&t->port->faults.delay_ns),
                                 0,
                                 0,
                                 0};

@@ -96,17 +96,19 @@ static uint64_t layout(struct soft_nic *nic, uintptr_t base)
     uint64_t depth = 1ull << nic->depth_log2;
 
     if (soft_by_blocks(nic))
-        nic->device_port = (struct soft_port *)(base + swl_take(&at, port_bytes(nic->max_qps)));
-    nic->doorbells = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
-    nic->sink = (uint64_t *)(base + swl_take(&at, 8ull * nic->max_qps));
+        nic->device_port =
+            (struct soft_port *)(base + swl_layout_reserve(&at, port_bytes(nic->max_qps)));
+    nic->doorbells = (uint64_t *)(base + swl_layout_reserve(&at, 8ull * nic->max_qps));
+    nic->sink = (uint64_t *)(base + swl_layout_reserve(&at, 8ull * nic->max_qps));
     for (uint32_t i = 0; i < nic->max_qps; i++) {
         struct soft_qp *qp = &nic->qps[i];
 
-        qp->cq = (uint32_t *)(base + swl_take(&at, SWL_CQE_BYTES));
-        qp->dbr = (uint32_t *)(base + swl_take(&at, 64));
-        qp->sq = (uint8_t *)(base + swl_take(&at, depth * SWL_WQE_BYTES));
+        qp->cq = (uint32_t *)(base + swl_layout_reserve(&at, SWL_CQE_BYTES));
+        qp->dbr = (uint32_t *)(base + swl_layout_reserve(&at, 64));
+        qp->sq = (uint8_t *)(base + swl_layout_reserve(&at, depth * SWL_WQE_BYTES));
         if (soft_by_blocks(nic))
-            qp->due = (struct soft_due *)(base + swl_take(&at, depth * sizeof(struct soft_due)));
+            qp->due = (struct soft_due *)(base +
+                                          swl_layout_reserve(&at, depth * sizeof(struct soft_due)));
         qp->doorbell = &nic->doorbells[i];
     }
     return at;

@@ -207,21 +207,21 @@ PTX_ATOMIC(or_in_block, "acq_rel.cta", "or", "b", ptx_generic)
 PTX_ATOMIC(and_in_block, "acq_rel.cta", "and", "b", ptx_generic)
 PTX_CAS(cas_in_block, "acq_rel.cta", ptx_generic)
 
-/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu; peek and tally are relaxed, for counts
+/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu; load_relaxed and add_relaxed are relaxed, for counts
  * that say nothing about other memory. */
 PTX_LOAD(read_in_gpu, "acquire.gpu.global", ptx_global)
-PTX_LOAD(peek_in_gpu, "relaxed.gpu.global", ptx_global)
+PTX_LOAD(load_relaxed_in_gpu, "relaxed.gpu.global", ptx_global)
 PTX_STORE(publish_in_gpu, "release.gpu.global", ptx_global)
-PTX_ATOMIC(tally_in_gpu, "relaxed.gpu.global", "add", "u", ptx_global)
+PTX_ATOMIC(add_relaxed_in_gpu, "relaxed.gpu.global", "add", "u", ptx_global)
 PTX_ATOMIC(add_in_gpu, "acq_rel.gpu.global", "add", "u", ptx_global)
 PTX_ATOMIC(or_in_gpu, "acq_rel.gpu.global", "or", "b", ptx_global)
 PTX_ATOMIC(and_in_gpu, "acq_rel.gpu.global", "and", "b", ptx_global)
 PTX_CAS(cas_in_gpu, "acq_rel.gpu.global", ptx_global)
 
-/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence; peek is relaxed, to
+/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence; load_relaxed is relaxed, to
  * see whether a read is worth its price: an acquire empties the first-level cache of the SM. */
 PTX_LOAD(read_from_peer, "acquire.sys.global", ptx_global)
-PTX_LOAD(peek_from_peer, "relaxed.sys.global", ptx_global)
+PTX_LOAD(load_relaxed_from_peer, "relaxed.sys.global", ptx_global)
 PTX_STORE(publish_to_peer, "release.sys.global", ptx_global)
 PTX_STORE(post_to_peer, "relaxed.sys.global", ptx_global)
 PTX_ATOMIC(add_to_peer, "release.sys.global", "add", "u", ptx_global)
@@ -502,7 +502,7 @@ SWL_DEV uint64_t read_doorbell(const uint64_t *p)
 }
 
 /* Has it moved? Orders nothing: who takes the doorbell reads it again with read_doorbell. */
-PTX_LOAD(peek_doorbell, "relaxed.sys.global", ptx_global)
+PTX_LOAD(load_relaxed_doorbell, "relaxed.sys.global", ptx_global)
 
 /* Landed payload is ordered by one fence for the whole batch, hence relaxed here. */
 PTX_ATOMIC(nic_add, "relaxed.sys.global", "add", "u", ptx_global)

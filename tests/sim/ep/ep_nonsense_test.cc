@@ -311,7 +311,7 @@ void expect_no_handle(GroupStep &s, const swl_rank *rank)
 // Rows beyond the budget are dropped, so that the third trip of an update takes place.
 TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
 {
-    const Field field = {"fix", offsetof(swl_window, fix_in), fix_bytes, sources, 0, 4, 16};
+    const Field field = {"fix", offsetof(swl_window, overflow_in), fix_bytes, sources, 0, 4, 16};
 
     on_ranks({2, 2}, [&field](swl_rank *rank) {
         ncclEpGroupConfig_t config = failure_config(rank->nranks, 0);
@@ -326,7 +326,7 @@ TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
             s.ids[t * GroupStep::topk] = 1; // all to rank 0
         for (uint64_t value : {static_cast<uint64_t>(0), static_cast<uint64_t>(0x10000000)}) {
             expect_comm_works(rank);
-            // rank 1 is of rank 0's own node: its tokens stay away, so that rank 2 straddles
+            // rank 1 is of rank 0's own node: its tokens stay away, so that rank 2 crosses the budget
             if (rank->rank == 1)
                 std::fill(s.ids.begin(), s.ids.end(), -1);
             if (rank->rank == 0) {

@@ -12,12 +12,12 @@ TEST(Ring, WindowCountsWithoutAGap)
 {
     for (const uint64_t from : {0ull, 1ull, 63ull, 64ull, 1000003ull, ~0ull - 9})
         for (uint32_t n = 0; n <= 64; n++) {
-            const uint64_t bits = window_bits(from, n);
+            const uint64_t bits = mask_bits(from, n);
 
-            EXPECT_EQ(window_run(bits, from), n);
+            EXPECT_EQ(mask_run(bits, from), n);
             for (uint32_t i = 0; i < 64; i++)
-                EXPECT_EQ((bits & window_bit(from + i)) != 0, i < n);
-            EXPECT_EQ(window_run(bits & ~window_bit(from + n / 2), from), n / 2);
+                EXPECT_EQ((bits & mask_bit(from + i)) != 0, i < n);
+            EXPECT_EQ(mask_run(bits & ~mask_bit(from + n / 2), from), n / 2);
         }
 }
 

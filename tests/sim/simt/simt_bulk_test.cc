@@ -334,7 +334,7 @@ TEST_F(SimtBulk, LanesArriveAtAStage)
                               stage_arrive(stage);
                           } else {
                               WAIT_UNTIL(stage_test(stage, 0), "test: stage");
-                              tally_in_gpu(&sum, static_cast<uint32_t>(data[31 - lane_id()]));
+                              add_relaxed_in_gpu(&sum, static_cast<uint32_t>(data[31 - lane_id()]));
                           }
                       }),
                   0)

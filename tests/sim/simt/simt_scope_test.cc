@@ -182,11 +182,11 @@ TEST_F(SimtScope, WordPrimitivesReturnTheOldValue)
                   [&] {
                       if (lane_id())
                           return;
-                      got = {add_in_gpu(&word, 3u),      or_in_block(&word, 16u),
-                             and_in_gpu(&word, 0x1cu),   cas_in_block(&word, 1u, 2u),
-                             cas_in_gpu(&word, 24u, 9u), read_in_block(&word),
-                             add_to_peer(&wide, 2),      read_from_host(&wide),
-                             tally_in_gpu(&word, 4u),    peek_in_gpu(&word)};
+                      got = {add_in_gpu(&word, 3u),         or_in_block(&word, 16u),
+                             and_in_gpu(&word, 0x1cu),      cas_in_block(&word, 1u, 2u),
+                             cas_in_gpu(&word, 24u, 9u),    read_in_block(&word),
+                             add_to_peer(&wide, 2),         read_from_host(&wide),
+                             add_relaxed_in_gpu(&word, 4u), load_relaxed_in_gpu(&word)};
                   }),
               0);
     EXPECT_EQ(got,

@@ -1,6 +1,6 @@
-/* entry.cuh: "my tensors are open for this call", between the ranks of a node. Layer: kernels.
+/* open_record.cuh: "my tensors are open for this call", between the ranks of a node. Layer: kernels.
  *
- * No rank stores into, or loads from, a peer's user memory before the peer's entry word of this call,
+ * No rank stores into, or loads from, a peer's user memory before the peer's open record of this call,
  * and none runs more than one call ahead of a local peer, since it waits for the words of all of
  * them. Two slots by parity of the call: a rank may post n + 1 before a peer has looked at n, but not
  * n + 2, for which it needs the peer's n + 1. */
@@ -13,8 +13,8 @@
 
 /* One warp of the kernel. Earlier kernels of the stream have ended, so the word also says that the
  * user no longer reads or writes the tensor. */
-SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry *e, uint64_t gen,
-                        uint64_t call)
+SWL_DEV void open_record_post(const struct swl_device_group *g, const struct swl_open_record *e,
+                              uint64_t gen, uint64_t call)
 {
     const uint64_t mine = 2ull * g->shape.local + (call & 1);
     const struct vec16 low = {{e->op, e->direct, e->memory, e->rows}};
@@ -22,24 +22,25 @@ SWL_DEV void entry_post(const struct swl_device_group *g, const struct swl_entry
                                 e->dtype | (uint32_t)e->topk << 16}};
 
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32) {
-        struct vec16 *to = (struct vec16 *)(g->peer_window[i] + g->at.entry_record +
-                                            mine * sizeof(struct swl_entry));
+        struct vec16 *to = (struct vec16 *)(g->peer_window[i] + g->at.open_record +
+                                            mine * sizeof(struct swl_open_record));
 
         store_data(to, low);
         store_data(to + 1, high);
     }
-    order_before_publish(SWL_SCOPE_SYS); /* one fence; pairs with the acquire in await_entry */
+    /* one fence; pairs with the acquire in await_open_record */
+    order_before_publish(SWL_SCOPE_SYS);
     for (uint32_t i = lane_id(); i < g->shape.nlocal; i += 32)
         post_to_peer(peer_word(g, i, g->at.entry, mine), gen_word(gen, call));
 }
 
-SWL_DEV const struct swl_entry *entry_of(const struct swl_device_group *g, uint32_t local,
-                                         uint64_t call)
+SWL_DEV const struct swl_open_record *open_record_of(const struct swl_device_group *g,
+                                                     uint32_t local, uint64_t call)
 {
-    return (const struct swl_entry *)(g->window + g->at.entry_record) + 2 * local + (call & 1);
+    return (const struct swl_open_record *)(g->window + g->at.open_record) + 2 * local + (call & 1);
 }
 
-SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local, struct waiter w)
+SWL_DEV bool await_open_record(const struct swl_device_group *g, uint32_t local, struct waiter w)
 {
     const uint64_t *word = own_word(g, g->at.entry, 2 * local + (w.watch->call & 1));
     const uint64_t want = gen_word(w.watch->gen, w.watch->call);
@@ -50,7 +51,7 @@ SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local, struc
         const uint64_t seen = read_from_peer(word);
 
         if (seen == want) {
-            const struct swl_entry *e = entry_of(g, local, w.watch->call);
+            const struct swl_open_record *e = open_record_of(g, local, w.watch->call);
 
             if (e->op == w.watch->op)
                 return true;
@@ -65,10 +66,10 @@ SWL_DEV bool await_entry(const struct swl_device_group *g, uint32_t local, struc
 
 /* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does not
  * say where it is, and a list does not say how much of a slot it takes. */
-SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local, struct waiter w)
+SWL_DEV bool check_open_record(const struct swl_device_group *g, uint32_t local, struct waiter w)
 {
-    const struct swl_entry *own = entry_of(g, g->shape.local, w.watch->call);
-    const struct swl_entry *e = entry_of(g, local, w.watch->call);
+    const struct swl_open_record *own = open_record_of(g, g->shape.local, w.watch->call);
+    const struct swl_open_record *e = open_record_of(g, local, w.watch->call);
     uint32_t want = own->row_bytes, seen = e->row_bytes;
 
     w.kind = SWL_FAULT_WRONG_ROWS;
@@ -90,7 +91,7 @@ SWL_DEV bool check_entry(const struct swl_device_group *g, uint32_t local, struc
 }
 
 /* One lane: a count from rank w.peer of another node carries the tag of a call like this rank's own. */
-SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, struct waiter w)
+SWL_DEV bool check_tag(const struct swl_open_record *own, uint32_t tagged, struct waiter w)
 {
     const uint32_t want = swl_call_tag(own), seen = tagged & ~SWL_TAG_COUNT;
 
@@ -111,8 +112,8 @@ SWL_DEV bool check_tag(const struct swl_entry *own, uint32_t tagged, struct wait
 
 /* All lanes: the count in a header {call, tagged count} that rank w.peer of another node wrote, or -1 for
  * one that does not belong to this call. */
-SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t seen, uint32_t tagged,
-                         struct waiter w)
+SWL_DEV int tagged_count(const struct swl_open_record *own, uint64_t call, uint64_t seen,
+                         uint32_t tagged, struct waiter w)
 {
     const uint32_t n = tagged & SWL_TAG_COUNT;
     bool ok = true;
@@ -131,15 +132,15 @@ SWL_DEV int tagged_count(const struct swl_entry *own, uint64_t call, uint64_t se
 }
 
 /* All lanes of a warp that touches peers; afterwards every lane may read the entry records. */
-SWL_DEV bool await_entries(const struct swl_device_group *g, struct waiter w)
+SWL_DEV bool await_open_records(const struct swl_device_group *g, struct waiter w)
 {
     bool ok = true;
 
     for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
-        ok = await_entry(g, i, w);
+        ok = await_open_record(g, i, w);
     ok = warp_all(ok);
     warp_sync(); /* what one lane acquired is every lane's, this rank's own record included */
     for (uint32_t i = lane_id(); ok && i < g->shape.nlocal; i += 32)
-        ok = check_entry(g, i, w);
+        ok = check_open_record(g, i, w);
     return warp_all(ok);
 }
