@@ -33,16 +33,38 @@ SWL_DEV uint64_t table_row(const struct route_block *b, uint32_t rank)
     return ((b->common->call & 1) * s->nranks + rank) * (uint64_t)(1 + s->nlocal_experts);
 }
 
-/* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair `qp`
- * to that rank between two block barriers. */
-SWL_DEV bool await_message(const uint64_t *word, uint64_t seen, struct waiter w, struct swl_qp *qp)
+/* Queue pairs of one side, of which a lane looks at every `stride`-th from `first`. Between two block barriers
+ * it alone uses them. */
+struct route_sent {
+    enum ring_side side;
+    uint32_t first, stride;
+};
+
+/* Are the messages of this update there whole? What was lost on its way, the rank at the other end waits for,
+ * and this rank for that one. */
+SWL_DEV bool sent_poll(const struct route_block *b, const struct route_sent *sent, struct waiter w)
+{
+    const struct swl_shape *s = &b->g->shape;
+    const uint32_t n = sent->side == RINGS_OUT ? swl_remote_nodes(s) : s->nserved;
+
+    for (uint32_t i = sent->first; i < n; i += sent->stride)
+        if (!connection_poll(connection_of(b->g, sent->side, i * s->nrings), w))
+            return false;
+    return true;
+}
+
+/* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair of `from`
+ * between two block barriers, and those of `sent`. */
+SWL_DEV bool await_message(const struct route_block *b, const uint64_t *word, uint64_t seen,
+                           struct waiter w, const struct connection &from,
+                           const struct route_sent *sent)
 {
     for (;;) {
         const uint64_t now = read_from_nic(word);
 
         if (now > seen)
             return true;
-        if (!qp_poll(qp, w) ||
+        if (!connection_poll(from, w) || !sent_poll(b, sent, w) ||
             !wait_again(w, seen + 1, now,
                         SWL_PAUSE("route message of rank", w.peer, swl_fault_place(w.kind))))
             return false;
@@ -59,10 +81,12 @@ SWL_DEV bool await_locals(const struct route_block *b, uint64_t array, uint32_t 
         for (;;) {
             const uint64_t seen = read_from_peer(own_word(g, array, i));
             const struct waiter w = wait_for(b->waiter, kind, g->local_rank[i]);
+            const struct route_sent counts = {RINGS_OUT, i, g->shape.nlocal};
 
             if (seen == b->common->gen_call)
                 break;
-            ok = wait_again(w, b->common->gen_call, seen,
+            ok = sent_poll(b, &counts, w) &&
+                 wait_again(w, b->common->gen_call, seen,
                             SWL_PAUSE("route word of rank", w.peer, swl_fault_place(kind)));
             if (!ok)
                 break;
@@ -165,9 +189,11 @@ SWL_DEV bool forward_counts(const struct route_block *b)
     const uint32_t columns = 1 + s->nlocal_experts;
 
     for (uint32_t j = block_thread(); j < s->nserved; j += block_threads()) {
-        if (!await_message(own_word(g, g->at.counts_tail, j), g->counts_seen[j],
+        const struct route_sent counts = {RINGS_OUT, j, s->nserved};
+
+        if (!await_message(b, own_word(g, g->at.counts_tail, j), g->counts_seen[j],
                            wait_for(b->waiter, SWL_FAULT_COUNTS, g->in[j].rank),
-                           connection_of(g, RINGS_IN, j * s->nrings).qp))
+                           connection_of(g, RINGS_IN, j * s->nrings), &counts))
             or_in_block(&b->common->step_failed, 1u);
         g->counts_seen[j]++;
     }
@@ -259,10 +285,13 @@ SWL_DEV bool take_bases(const struct route_block *b)
     const struct swl_device_group *g = b->g;
     const struct swl_shape *s = &g->shape;
 
+    block_sync(); /* the queue pairs that the bases of others went into are anybody's now */
     for (uint32_t n = block_thread(); n < swl_remote_nodes(s); n += block_threads()) {
-        if (!await_message(own_word(g, g->at.bases_tail, n), g->bases_seen[n],
+        const struct route_sent bases = {RINGS_IN, n, swl_remote_nodes(s)};
+
+        if (!await_message(b, own_word(g, g->at.bases_tail, n), g->bases_seen[n],
                            wait_for(b->waiter, SWL_FAULT_BASES, g->out[n].rank),
-                           connection_of(g, RINGS_OUT, n * s->nrings).qp))
+                           connection_of(g, RINGS_OUT, n * s->nrings), &bases))
             or_in_block(&b->common->step_failed, 1u);
         g->bases_seen[n]++;
         for (uint32_t i = 0; i < s->max_local; i++) {

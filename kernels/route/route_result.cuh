@@ -73,9 +73,11 @@ SWL_DEV bool forward_overflow_counts(const struct route_block *b)
         if (!any)
             continue;
         if (first_thread()) {
-            if (!await_message(own_word(g, g->at.overflow_tail, j), g->overflow_seen[j],
+            const struct route_sent counts = {RINGS_OUT, 0, 1};
+
+            if (!await_message(b, own_word(g, g->at.overflow_tail, j), g->overflow_seen[j],
                                wait_for(b->waiter, SWL_FAULT_OVERFLOW_COUNTS, g->in[j].rank),
-                               connection_of(g, RINGS_IN, j * s->nrings).qp))
+                               connection_of(g, RINGS_IN, j * s->nrings), &counts))
                 b->common->step_failed = 1;
             g->overflow_seen[j]++;
         }

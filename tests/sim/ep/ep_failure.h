@@ -123,6 +123,10 @@ struct FailingRank : GroupStep {
             expect_exact();
         }
     }
+    void set_faults(const std::string &text)
+    {
+        EXPECT_EQ(swl_host_set_faults((uint32_t)self->rank, text.c_str()), ncclSuccess);
+    }
     void begin(failure how)
     {
         std::string text;
@@ -270,10 +274,6 @@ struct FailingRank : GroupStep {
     bool may_be_told_before(failure how, int later) const
     {
         return later > 0 || how == ERROR_ENTRY || how == DEAD_NIC || (how == LATE && is_victim());
-    }
-    void set_faults(const std::string &text)
-    {
-        EXPECT_EQ(swl_host_set_faults((uint32_t)self->rank, text.c_str()), ncclSuccess);
     }
 };
 

@@ -137,6 +137,57 @@ TEST(EpFailures, CallsQueuedBehindEndAtOnce)
         });
 }
 
+// A link that is cut fails at both ends: each waits for what the other has sent, and its own has gone into a queue
+// pair in error, which it need not wait for the limit to find. One ring each way: counts of an update take the
+// first queue pairs of a rank, those to its gateways; bases the others.
+void cut_links(const std::vector<int> &nodes, bool counts)
+{
+    on_ranks(nodes, [&](swl_rank *rank) {
+        FailingRank r(rank, 0, 1);
+        const int first = counts ? 0 : (int)nodes.size() - 1;
+        const int end = counts ? (int)nodes.size() - 1 : first + 3;
+        std::string faults;
+
+        for (int link = first; link < end; link++)
+            faults += (faults.empty() ? "rank" : ";rank") + std::to_string(rank->rank) + ".link" +
+                      std::to_string(link) + ":error=0+/access";
+        r.exact_steps(1);
+        r.route_everywhere();
+        expect_comm_works(rank);
+        r.set_faults(faults);
+        expect_comm_works(rank);
+        const uint64_t began = swl_gpu_now_ns();
+        const ncclResult_t rc = r.update();
+
+        EXPECT_TRUE(rc == ncclSuccess || rc == ncclSystemError); // it may have been told before
+        r.sync();
+        if (!on_gpus && !through_sockets()) { // virtual time
+            EXPECT_LT(swl_gpu_now_ns() - began, failure_limit_ns / 2) << "rank " << rank->rank;
+        }
+        expect_comm_works(rank);
+        EXPECT_EQ(r.dispatch(), ncclSystemError);
+        const std::string said = swimlaneLastError();
+
+        EXPECT_TRUE(said.find("error completion") != std::string::npos ||
+                    said.find("another rank gave up before") != std::string::npos)
+            << said;
+        r.set_faults("");
+        expect_comm_works(rank);
+        r.clear();
+        r.exact_steps(2);
+    });
+}
+
+TEST(EpFailures, D_F2_BothEndsOfACutLinkFindTheirQueuePairInError)
+{
+    for (const std::vector<int> &nodes :
+         on_gpus ? shapes_list{{1, 1}} : shapes_list{{1, 1}, {2, 2}, {1, 1, 1}, {3, 2}})
+        for (bool counts : {true, false}) {
+            SCOPED_TRACE(shape_name(nodes) + (counts ? " counts" : " bases"));
+            cut_links(nodes, counts);
+        }
+}
+
 TEST(EpFailures, FailuresInARowAreRecoveredFrom)
 {
     for (const std::vector<int> &nodes :
