@@ -15,6 +15,19 @@ function(swl_without_tsan)
     endif()
 endfunction()
 
+# A limit ends a hang and nothing else: ten times what a test may take on idle cores, as others use them too.
+# Who may take longest starts first, so that no long test is left alone at the end.
+function(swl_limit test seconds)
+    math(EXPR limit "10 * ${seconds}")
+    if(limit GREATER 5400)
+        set(limit 5400)
+    endif()
+    if(limit LESS seconds)
+        set(limit ${seconds})
+    endif()
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${limit} COST ${seconds})
+endfunction()
+
 # swl_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...] [TIMEOUT <s>]
 #          [ENV <VAR=value>...]): one gtest program, registered as one ctest test. Called from a
 # <group>.cmake file; relative sources are looked up beside that file.
@@ -37,14 +50,13 @@ function(swl_test name)
     # nine tenths of a build are the code of tests, which runs for a small part of the time
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
     add_test(NAME ${name} COMMAND ${name})
-    # who may take longest starts first, so that no long test is left alone at the end
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-                                            ENVIRONMENT "${arg_ENV}")
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" ENVIRONMENT "${arg_ENV}")
+    swl_limit(${name} ${arg_TIMEOUT})
 endfunction()
 
 # swl_shard(<test> <half> <seconds> <env>): a test that runs a share of a program by GTEST_SHARD_INDEX.
 # A check with a sanitizer takes every second share (half_0 or half_1) of what is divided so.
 function(swl_shard test half seconds env)
-    set_tests_properties(${test} PROPERTIES TIMEOUT ${seconds} COST ${seconds} LABELS "sim;half_${half}"
-                                            ENVIRONMENT "${env}")
+    set_tests_properties(${test} PROPERTIES LABELS "sim;half_${half}" ENVIRONMENT "${env}")
+    swl_limit(${test} ${seconds})
 endfunction()

@@ -4,7 +4,7 @@ find_path(SWL_IBVERBS_DIR infiniband/verbs.h)
 find_library(SWL_IBVERBS ibverbs)
 function(swl_vm_test name)
     add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/verbs/run" -- ${ARGN})
-    set_tests_properties(${name} PROPERTIES LABELS verbs TIMEOUT 300 SKIP_RETURN_CODE 77
+    set_tests_properties(${name} PROPERTIES LABELS verbs TIMEOUT 3000 SKIP_RETURN_CODE 77
                                             RESOURCE_LOCK rxe_vm)
 endfunction()
 

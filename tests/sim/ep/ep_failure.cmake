@@ -21,10 +21,10 @@ if(SWL_PLACE STREQUAL sim AND TARGET nccl_ep_static)
     endforeach()
     # Queue pairs connected anew over the other NICs that run here.
     add_test(NAME ep_failure_tcp COMMAND ep_failure_test)
-    set_tests_properties(ep_failure_tcp PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
+    set_tests_properties(ep_failure_tcp PROPERTIES TIMEOUT 5400 LABELS sim ENVIRONMENT
         "SWIMLANE_TRANSPORT=peer,tcp;GTEST_FILTER=Calls/EpLost.*ErrorEntryInDispatch")
     add_test(NAME ep_failure_blocks COMMAND ep_failure_test)
-    set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 600 LABELS sim ENVIRONMENT
+    set_tests_properties(ep_failure_blocks PROPERTIES TIMEOUT 5400 LABELS sim ENVIRONMENT
         "SWIMLANE_SOFT_EXECUTOR=blocks;GTEST_FILTER=Calls/EpLost.*DeadNicInCombine")
     swl_test(ep_poison_test SOURCES ep_poison_test.cc LIBS swl_support nccl_ep_static LABELS sim)
     if(NOT SWL_SANITIZE STREQUAL thread) # a wrong count is a race there, and rightly so

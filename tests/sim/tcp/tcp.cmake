@@ -14,6 +14,6 @@ if(TARGET nccl_ep AND SWL_PLACE STREQUAL sim)
         add_test(NAME tcp_hosts_${case} COMMAND "${CMAKE_CURRENT_LIST_DIR}/tcp_hosts.sh"
                                                 $<TARGET_FILE:tcp_hosts> ${case}
                                                 $<TARGET_FILE:attacker>)
-        set_tests_properties(tcp_hosts_${case} PROPERTIES LABELS sim TIMEOUT 300 SKIP_RETURN_CODE 77)
+        set_tests_properties(tcp_hosts_${case} PROPERTIES LABELS sim TIMEOUT 3000 SKIP_RETURN_CODE 77)
     endforeach()
 endif()
