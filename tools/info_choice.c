@@ -24,14 +24,15 @@ static void ask_driver(const struct info_options *o, uint32_t bits,
     const struct swl_options *options = o->options;
     struct swl_nic_ib ib;
     char gpu[32];
-    struct swl_nic_near near = {o->root, NULL, 0, options->nics ? options->nics - 1 : 0};
-    const struct swl_nic_config config = {
-        .timeout_ns = 1000000000, .settings = swl_nic_settings_of(options, &ib), .near = &near};
+    struct swl_nic_proximity proximity = {o->root, NULL, 0, options->nics ? options->nics - 1 : 0};
+    const struct swl_nic_config config = {.timeout_ns = 1000000000,
+                                          .settings = swl_nic_settings_of(options, &ib),
+                                          .proximity = &proximity};
 
     if (o->gpu)
-        near.gpu = o->gpu;
+        proximity.gpu = o->gpu;
     else if (swl_gpu_pci(0, gpu, sizeof(gpu)) == cudaSuccess)
-        near.gpu = gpu;
+        proximity.gpu = gpu;
     swl_driver_report_make(bits, &config, report_p);
 }
 

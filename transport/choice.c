@@ -108,7 +108,7 @@ static uint64_t soft_host(const struct swl_nic_config *config)
 
     if (config->settings.executor == SWL_SOFT_AUTO ||
         swl_soft_executor(config->settings.executor) == SWL_SOFT_BLOCKS)
-        return swl_sysfs_host(config->near ? config->near->root : NULL);
+        return swl_sysfs_host(config->proximity ? config->proximity->root : NULL);
     return swl_gpu_info(config->device, &info) == cudaSuccess ? info.process : 0;
 }
 

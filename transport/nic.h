@@ -32,7 +32,7 @@ struct swl_nic {
                                                                    : "NCCL_IB_" ending text)
 
 /* Which NIC, where there are several: the nearest to the GPU. */
-struct swl_nic_near {
+struct swl_nic_proximity {
     const char *root; /* of /sys; NULL = "/" */
     const char *gpu;  /* its PCI address as in /sys; NULL = unknown */
     uint32_t turn;    /* among equally near ones the turn-th, modulo their number */
@@ -43,13 +43,16 @@ struct swl_nic_config {
     uint32_t rank;
     int device;
     uint32_t max_qps;
-    uint32_t
-        depth; /* entries of a send queue, power of two, 2 … 32768; fewer where the device has fewer */
-    uint64_t first_index; /* index of the first entry; 0 unless a test looks at wrapping */
-    uint64_t timeout_ns;  /* bound of every operation that waits */
-    uint64_t silence_ns; /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
-    uint32_t gpu_blocks; /* blocks of every calling kernel that will run the NIC */
-    const struct swl_nic_near *near; /* NULL = as the devices are listed */
+    /* entries of a send queue, power of two, 2 … 32768; fewer where the device has fewer */
+    uint32_t depth;
+    /* index of the first entry; 0 unless a test looks at wrapping */
+    uint64_t first_index;
+    uint64_t timeout_ns; /* bound of every operation that waits */
+    /* of a peer that owes an answer, where the host watches; 0 = timeout_ns */
+    uint64_t silence_ns;
+    /* blocks of every calling kernel that will run the NIC */
+    uint32_t gpu_blocks;
+    const struct swl_nic_proximity *proximity; /* NULL = as the devices are listed */
     struct swl_nic_settings settings;
 };
 

@@ -81,7 +81,7 @@ SWL_DEV void qp_tell(const struct swl_qp *qp, uint64_t end)
 
 /* ---- one warp ---- */
 
-/* Tell the NIC about everything posted so far. */
+/* Tell the NIC about everything posted so remote. */
 SWL_DEV void qp_ring(struct swl_qp *qp)
 {
     if (qp->rung == qp->ready)
@@ -139,26 +139,26 @@ SWL_DEV struct swl_wqe_local qp_local(const void *memory, uint32_t lkey, uint32_
 
 /* RDMA WRITE of registered memory. */
 SWL_DEV bool qp_write(struct swl_qp *qp, struct waiter w, struct swl_wqe_local local,
-                      struct swl_wqe_far far)
+                      struct swl_wqe_remote remote)
 {
     struct swl_wqe e;
 
     if (!qp_await_wqe(qp, w))
         return false;
-    swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn, local, far);
+    swl_wqe_move(&e, qp->reserved, SWL_WQE_WRITE, qp->qpn, local, remote);
     qp_append(qp, &e);
     return true;
 }
 
 /* RDMA WRITE of 4 … 28 bytes, a multiple of 4, read now. */
 SWL_DEV bool qp_write_inline(struct swl_qp *qp, struct waiter w, const void *data, uint32_t bytes,
-                             struct swl_wqe_far far)
+                             struct swl_wqe_remote remote)
 {
     struct swl_wqe e;
 
     if (!qp_await_wqe(qp, w))
         return false;
-    swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes, far);
+    swl_wqe_inline(&e, qp->reserved, qp->qpn, static_cast<const uint32_t *>(data), bytes, remote);
     qp_append(qp, &e);
     return true;
 }
@@ -291,14 +291,14 @@ SWL_DEV bool qp_shared_commit(struct swl_qp *qp, struct waiter w, uint64_t index
 }
 
 SWL_DEV bool qp_shared_write(struct swl_qp *qp, struct waiter w, struct swl_wqe_local local,
-                             struct swl_wqe_far far)
+                             struct swl_wqe_remote remote)
 {
     struct swl_wqe e;
     uint64_t index;
 
     if (!qp_shared_reserve(qp, w, 1, &index))
         return false;
-    swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn, local, far);
+    swl_wqe_move(&e, index, SWL_WQE_WRITE, qp->qpn, local, remote);
     qp_put(qp, index, &e);
     return qp_shared_commit(qp, w, index, 1);
 }

@@ -35,7 +35,7 @@ struct rdma_nic {
 /* The queue pair of a connection, and the memory at the connection's other end. */
 struct rdma_end {
     uint32_t nic, qp;
-    struct swl_rdma_remote far;
+    struct swl_rdma_remote remote;
 };
 
 struct swl_rdma {
@@ -55,7 +55,7 @@ struct rdma_need {
 };
 
 /* Third exchange, one for each connection. */
-struct rdma_offer {
+struct rdma_export {
     uint32_t peer, pad;
     uint64_t key;
     struct swl_rdma_remote memory; /* of the offering rank, by the keys of the connection's NIC */
@@ -141,7 +141,7 @@ static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
 static ncclResult_t open_nic(struct rdma_nic *n, const struct swl_rdma_config *c)
 {
     char gpu[32] = "";
-    struct swl_nic_near near = {NULL, NULL, 0, n->nth};
+    struct swl_nic_proximity proximity = {NULL, NULL, 0, n->nth};
     struct swl_nic_config config = {
         .rank = c->rank,
         .device = c->device,
@@ -152,12 +152,12 @@ static ncclResult_t open_nic(struct rdma_nic *n, const struct swl_rdma_config *c
         .silence_ns = c->silence_ns,
         .settings = c->settings,
         .gpu_blocks = c->gpu_blocks,
-        .near = &near,
+        .proximity = &proximity,
     };
 
     if (swl_gpu_pci(c->device, gpu, sizeof(gpu)) == cudaSuccess) {
-        near.gpu = gpu;
-        near.turn = (uint32_t)c->device * (c->nics ? c->nics : 1);
+        proximity.gpu = gpu;
+        proximity.turn = (uint32_t)c->device * (c->nics ? c->nics : 1);
     }
     return swl_driver_of(n->driver)->ops()->create(&n->nic, &config);
 }
@@ -259,25 +259,25 @@ static struct swl_rdma_remote memory_of(const struct rdma_nic *n, const struct s
     return memory;
 }
 
-static ncclResult_t make_offers(struct swl_rdma *r, const struct swl_rdma_config *c,
-                                struct rdma_offer *offers)
+static ncclResult_t make_exports(struct swl_rdma *r, const struct swl_rdma_config *c,
+                                 struct rdma_export *exports)
 {
     ncclResult_t rc = ncclSuccess;
 
     for (uint32_t i = 0; i < r->nconnections; i++) {
         const struct rdma_nic *n = &r->nics[r->ends[i].nic];
 
-        offers[i].peer = r->connections[i].peer;
-        offers[i].key = r->connections[i].key;
-        offers[i].memory = memory_of(n, c);
+        exports[i].peer = r->connections[i].peer;
+        exports[i].key = r->connections[i].key;
+        exports[i].memory = memory_of(n, c);
         if (rc == ncclSuccess)
-            rc = n->nic->ops->address(n->nic, r->ends[i].qp, &offers[i].address);
+            rc = n->nic->ops->address(n->nic, r->ends[i].qp, &exports[i].address);
     }
     return rc;
 }
 
 static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
-                                       const struct rdma_offer *theirs, uint32_t ntheirs)
+                                       const struct rdma_export *theirs, uint32_t ntheirs)
 {
     const struct swl_rdma_connection *connection = &r->connections[i];
     struct rdma_end *end = &r->ends[i];
@@ -286,7 +286,7 @@ static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
     for (uint32_t k = 0; k < ntheirs; k++) {
         if (theirs[k].peer != r->rank || theirs[k].key != connection->key)
             continue;
-        end->far = theirs[k].memory;
+        end->remote = theirs[k].memory;
         return nic->ops->connect(nic, end->qp, &theirs[k].address);
     }
     return swl_fail(ncclInvalidUsage,
@@ -294,7 +294,7 @@ static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
                     r->rank, connection->peer, (unsigned long long)connection->key, i);
 }
 
-/* All ranks are as far; `mine`: how this one is. Without memory for the answers it still takes part. */
+/* All ranks are as remote; `mine`: how this one is. Without memory for the answers it still takes part. */
 static ncclResult_t agree_step(struct swl_rdma *r, const struct swl_rdma_config *c,
                                ncclResult_t mine, const char *doing)
 {
@@ -312,20 +312,20 @@ static ncclResult_t agree_step(struct swl_rdma *r, const struct swl_rdma_config 
     return mine;
 }
 
-/* Second exchange, and third: offers of all ranks, as many each as the rank with most connections has. */
+/* Second exchange, and third: exports of all ranks, as many each as the rank with most connections has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
                                 const struct rdma_need *needs, uint32_t most)
 {
-    size_t each = most * sizeof(struct rdma_offer);
-    struct rdma_offer *all = calloc((size_t)r->nranks + 1, each);
-    struct rdma_offer *mine = all ? all + (size_t)r->nranks * most : NULL;
+    size_t each = most * sizeof(struct rdma_export);
+    struct rdma_export *all = calloc((size_t)r->nranks + 1, each);
+    struct rdma_export *mine = all ? all + (size_t)r->nranks * most : NULL;
     ncclResult_t rc;
 
     if (mine)
-        rc = make_offers(r, c, mine);
+        rc = make_exports(r, c, mine);
     else
         rc = swl_no_memory("%zu bytes of addresses", (r->nranks + 1) * each);
-    /* before the offers: whoever finds none at its peer would say that it failed itself */
+    /* before the exports: whoever finds none at its peer would say that it failed itself */
     rc = agree_step(r, c, rc, "naming its queue pairs");
     if (rc == ncclSuccess)
         rc = c->allgather(c->context, mine, all, each);
@@ -364,7 +364,7 @@ static ncclResult_t build_tables(struct swl_rdma *r, const struct swl_rdma_confi
         const struct rdma_end *end = &r->ends[i];
         const struct rdma_nic *n = &r->nics[end->nic];
 
-        remotes[i] = end->far;
+        remotes[i] = end->remote;
         remotes[i].payload_lkey = n->payload.lkey;
         rc = n->nic->ops->view(n->nic, end->qp, &qps[i]);
     }

@@ -129,14 +129,14 @@ struct swl_wqe_local {
     uint32_t lkey;
     uint32_t bytes;
 };
-struct swl_wqe_far {
+struct swl_wqe_remote {
     uint64_t at;
     uint32_t rkey;
 };
 
 /* RDMA WRITE or READ (opcode) of local.bytes between local and remote memory. */
 SWL_HD void swl_wqe_move(struct swl_wqe *w, uint64_t index, uint32_t opcode, uint32_t qpn,
-                         struct swl_wqe_local local, struct swl_wqe_far remote)
+                         struct swl_wqe_local local, struct swl_wqe_remote remote)
 {
     swl_wqe_control(w, index, opcode, qpn, 3);
     swl_wqe_remote(w, remote.at, remote.rkey);
@@ -146,7 +146,7 @@ SWL_HD void swl_wqe_move(struct swl_wqe *w, uint64_t index, uint32_t opcode, uin
 
 /* RDMA WRITE of `bytes` (a multiple of 4, at most SWL_WQE_INLINE_MAX) carried in the block. */
 SWL_HD void swl_wqe_inline(struct swl_wqe *w, uint64_t index, uint32_t qpn, const uint32_t *data,
-                           uint32_t bytes, struct swl_wqe_far remote)
+                           uint32_t bytes, struct swl_wqe_remote remote)
 {
     swl_wqe_control(w, index, SWL_WQE_WRITE, qpn, 2 + (bytes + 4 + 15) / 16);
     swl_wqe_remote(w, remote.at, remote.rkey);
@@ -157,7 +157,7 @@ SWL_HD void swl_wqe_inline(struct swl_wqe *w, uint64_t index, uint32_t qpn, cons
 
 /* Add `value` to the 8 remote bytes; the old value lands in the 8 bytes at sink. */
 SWL_HD void swl_wqe_fetch_add(struct swl_wqe *w, uint64_t index, uint32_t qpn, uint64_t value,
-                              struct swl_wqe_local sink, struct swl_wqe_far remote)
+                              struct swl_wqe_local sink, struct swl_wqe_remote remote)
 {
     swl_wqe_control(w, index, SWL_WQE_FETCH_ADD, qpn, 4);
     swl_wqe_remote(w, remote.at, remote.rkey);

@@ -58,9 +58,9 @@ static void add_sockets(const struct ncclEpGroup *g, const struct swl_driver_rep
     uint64_t peers = swl_topology_nlocal(t, node) - 1, links = 0;
 
     for (uint32_t p = 0; t->nnodes > 1 && p < t->nranks; p++) {
-        const bool far = t->rank_node[p] != node;
-        const bool out = far && swl_topology_gateway(t, r, t->rank_node[p]) == p;
-        const bool in = far && swl_topology_gateway(t, p, node) == r;
+        const bool remote = t->rank_node[p] != node;
+        const bool out = remote && swl_topology_gateway(t, r, t->rank_node[p]) == p;
+        const bool in = remote && swl_topology_gateway(t, p, node) == r;
 
         peers += out || in;
         if ((out || in) &&

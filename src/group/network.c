@@ -24,7 +24,8 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_driver_repor
     char gpu[32] = "";
     const uint32_t nics = g->options.nics ? g->options.nics : 1;
     /* the last one that the rank will open */
-    const struct swl_nic_near near = {NULL, gpu, (uint32_t)g->info.device * nics, nics - 1};
+    const struct swl_nic_proximity proximity = {NULL, gpu, (uint32_t)g->info.device * nics,
+                                                nics - 1};
     struct swl_nic_config config = {
         .rank = g->info.rank,
         .device = g->info.device,
@@ -33,7 +34,7 @@ void swl_group_ask_networks(const struct ncclEpGroup *g, struct swl_driver_repor
     };
 
     if (swl_gpu_pci(g->info.device, gpu, sizeof(gpu)) == cudaSuccess)
-        config.near = &near;
+        config.proximity = &proximity;
     swl_driver_report_make(g->options.transports, &config, report_p);
 }
 

@@ -170,10 +170,10 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
     }
     memcpy(h + l->rank_node, t->rank_node, sizeof(uint32_t) * s->nranks);
     for (uint32_t r = 0; r < s->nranks; r++) {
-        const bool near = t->rank_node[r] == s->node;
+        const bool same_node = t->rank_node[r] == s->node;
 
-        gateway_local[r] = t->rank_local[near ? r : swl_topology_gateway(t, r, s->node)];
-        if (near || gateway_local[r] != s->local)
+        gateway_local[r] = t->rank_local[same_node ? r : swl_topology_gateway(t, r, s->node)];
+        if (same_node || gateway_local[r] != s->local)
             continue;
         in[j++] = (struct swl_ring_end){
             .rank = r,

@@ -91,7 +91,7 @@ cudaError_t swl_gpu_peer_access(int device, const void *ptr);
 struct swl_gpu_page {
     void *ptr; /* NULL: not open */
     size_t bytes;
-    uint64_t id; /* of the creator's offer; 0 = joined */
+    uint64_t id; /* of the creator's export; 0 = joined */
     int fd;
 };
 cudaError_t swl_gpu_page_create(struct swl_gpu_page *page, size_t bytes,

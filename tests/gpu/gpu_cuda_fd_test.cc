@@ -35,8 +35,8 @@ TEST(Descriptors, AreFetchedByIdUntilTheyAreWithdrawn)
     const int one = file_with("one"), two = file_with("two");
     int fd = -1;
 
-    ASSERT_EQ(swl_fd_offer(1, one), cudaSuccess);
-    ASSERT_EQ(swl_fd_offer(2, two), cudaSuccess);
+    ASSERT_EQ(swl_fd_export(1, one), cudaSuccess);
+    ASSERT_EQ(swl_fd_export(2, two), cudaSuccess);
     ASSERT_EQ(swl_fd_fetch(me, 2, &fd), cudaSuccess);
     EXPECT_NE(fd, two);
     EXPECT_TRUE(holds(fd, "two"));
@@ -49,7 +49,7 @@ TEST(Descriptors, AreFetchedByIdUntilTheyAreWithdrawn)
     close(fd);
     swl_fd_withdraw(1);
     EXPECT_NE(swl_fd_fetch(me, 1, &fd), cudaSuccess);
-    ASSERT_EQ(swl_fd_offer(1, one), cudaSuccess); /* the service starts again */
+    ASSERT_EQ(swl_fd_export(1, one), cudaSuccess); /* the service starts again */
     ASSERT_EQ(swl_fd_fetch(me, 1, &fd), cudaSuccess);
     close(fd);
     swl_fd_withdraw(1);
@@ -63,7 +63,7 @@ TEST(Descriptors, AreFetchedByAnotherProcess)
     const int file = file_with("hello");
     int status = -1;
 
-    ASSERT_EQ(swl_fd_offer(7, file), cudaSuccess);
+    ASSERT_EQ(swl_fd_export(7, file), cudaSuccess);
     const pid_t child = fork();
     if (child == 0) {
         int fd = -1;
@@ -82,7 +82,7 @@ TEST(Descriptors, D_E1GoToTheSameUserOnly)
     const int file = file_with("hello");
 
     attack::on_own_host([&] {
-        ASSERT_EQ(swl_fd_offer(7, file), cudaSuccess);
+        ASSERT_EQ(swl_fd_export(7, file), cudaSuccess);
         attack::Nobody nobody([&](attack::Nobody &me) {
             int fd = -1;
 

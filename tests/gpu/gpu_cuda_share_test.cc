@@ -187,7 +187,7 @@ uint64_t swl_gpu_process_id(void)
     return m.process;
 }
 
-cudaError_t swl_fd_offer(uint64_t, int fd)
+cudaError_t swl_fd_export(uint64_t, int fd)
 {
     m.fd = fd;
     return cudaSuccess;

@@ -24,7 +24,7 @@ ncclResult_t create(struct swl_nic **nic, const struct swl_nic_config *config)
 
     if (rc == ncclSuccess) {
         std::lock_guard<std::mutex> hold(notes);
-        nics[*nic] = config->near ? config->near->nth : 0;
+        nics[*nic] = config->proximity ? config->proximity->nth : 0;
         (*nic)->ops = &noting;
     }
     return rc;

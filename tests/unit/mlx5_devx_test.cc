@@ -368,7 +368,7 @@ TEST_F(DevxPair, F101_NoWayIsOneSentenceWithBothReasons)
 
 // ---- regions that are refused in one piece
 
-void *const far_memory = reinterpret_cast<void *>(0x123456789000); // nobody touches it
+void *const remote_memory = reinterpret_cast<void *>(0x123456789000); // nobody touches it
 const uint64_t gib = 1ull << 30;
 
 TEST_F(Devx, RegionTooLargeForOnePieceHasOneKey)
@@ -379,14 +379,14 @@ TEST_F(Devx, RegionTooLargeForOnePieceHasOneKey)
 
     ASSERT_EQ(create(&nic), ncclSuccess);
     fake.max_mr_bytes = 2 * gib - 1;
-    ASSERT_EQ(nic->ops->reg_mr(nic, far_memory, 2 * gib - 1, access, &r), ncclSuccess);
+    ASSERT_EQ(nic->ops->reg_mr(nic, remote_memory, 2 * gib - 1, access, &r), ncclSuccess);
     EXPECT_EQ(fake.last(0x200), nullptr); // as long as one piece will do
-    ASSERT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib + 4097, access, &r), ncclSuccess)
+    ASSERT_EQ(nic->ops->reg_mr(nic, remote_memory, 3 * gib + 4097, access, &r), ncclSuccess)
         << swl_last_error();
     const uint8_t *in = fake.last(0x200)->in.data();
     EXPECT_EQ(fake.count("mr"), 2 + 4);
     EXPECT_EQ(wire::get(in, wire::start_addr), r.address);
-    EXPECT_EQ(r.address, reinterpret_cast<uintptr_t>(far_memory));
+    EXPECT_EQ(r.address, reinterpret_cast<uintptr_t>(remote_memory));
     EXPECT_EQ(wire::get(in, wire::mkc_len), 3 * gib + 4097);
     EXPECT_EQ(wire::get(in, wire::mkc_pd), 0x4711u);
     for (unsigned i = 0; i < 4; i++) {
@@ -409,14 +409,14 @@ TEST_F(Devx, RegionWhosePiecesAreRefusedToo)
 
     ASSERT_EQ(create(&nic), ncclSuccess);
     fake.max_mr_bytes = gib;
-    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 257 * gib, SWL_NIC_REMOTE_WRITE, &r),
+    EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 257 * gib, SWL_NIC_REMOTE_WRITE, &r),
               ncclSystemError); // more pieces than a key has
     expect_said("cannot register 275951648768 bytes");
     for (int n = 2; n <= 4; n++) { // the first try is the whole
         fake.fail_name = "ibv_reg_mr";
         fake.fail_at = n;
         fake.calls = 0;
-        EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
+        EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
                   ncclSystemError);
         EXPECT_EQ(fake.count("mr"), 1);
     }
@@ -424,7 +424,7 @@ TEST_F(Devx, RegionWhosePiecesAreRefusedToo)
     fake.fail_at = 1;
     fake.calls = 0;
     fake.fail_status = 8;
-    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
+    EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
               ncclSystemError);
     expect_said("in pieces of 1 GiB: CREATE_MKEY: firmware status 0x08 (limits exceeded)");
     EXPECT_EQ(fake.count("mr"), 1);

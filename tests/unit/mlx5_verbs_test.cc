@@ -145,11 +145,11 @@ TEST_F(Verbs, RegionThatIsRefusedInOnePieceIsRefused)
 {
     struct swl_nic *nic = nullptr;
     struct swl_nic_region r;
-    void *const far_memory = reinterpret_cast<void *>(0x123456789000);
+    void *const remote_memory = reinterpret_cast<void *>(0x123456789000);
 
     ASSERT_EQ(create(&nic), ncclSuccess);
     fake.max_mr_bytes = 1ull << 30;
-    EXPECT_EQ(nic->ops->reg_mr(nic, far_memory, 3ull << 30, SWL_NIC_REMOTE_WRITE, &r),
+    EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 3ull << 30, SWL_NIC_REMOTE_WRITE, &r),
               ncclSystemError); // an indirect key takes firmware commands
     expect_said("cannot register 3221225472 bytes");
     EXPECT_TRUE(fake.commands.empty());
@@ -356,9 +356,9 @@ TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
 TEST_F(Verbs, SecondNicOfARankIsTheNextDevice)
 {
     const SysfsTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 1};
+    const struct swl_nic_proximity near = {tree.root.c_str(), nullptr, 0, 1};
 
-    config.near = &near;
+    config.proximity = &near;
     for (auto by : {&swl_mlx5_verbs_maker, &swl_devx_maker}) {
         struct swl_nic *nic = nullptr;
         struct swl_nic_caps caps;
@@ -393,10 +393,10 @@ int commands_of(const struct swl_nic_config *config, const struct swl_verbs *ver
 TEST_F(Verbs, RingsAreWhereTheVariableOrWhatWorksPutsThem)
 {
     const SysfsTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    const struct swl_nic_proximity near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
-    config.near = &near;
+    config.proximity = &near;
     for (bool refused : {false, true})
         for (uint32_t rings : {SWL_MLX5_RINGS_AUTO, SWL_MLX5_RINGS_GPU, SWL_MLX5_RINGS_HOST}) {
             const bool host = rings == SWL_MLX5_RINGS_HOST || (refused && rings == 0);
@@ -449,10 +449,10 @@ TEST_F(Mlx5Pair, D_C9_EndsInDifferentPartitionsAreRefused)
 TEST_F(Verbs, WorksWhereDevxIsRefused)
 {
     const SysfsTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    const struct swl_nic_proximity near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
-    config.near = &near;
+    config.proximity = &near;
     fake.ports.resize(1);
     EXPECT_TRUE(swl_mlx5_way_usable(&verbs, true, &config, why, sizeof(why))) << why;
     fake.fail_name = "mlx5dv_open_device";
@@ -477,10 +477,10 @@ TEST_F(Verbs, WorksWhereDevxIsRefused)
 TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
 {
     const SysfsTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    const struct swl_nic_proximity near = {tree.root.c_str(), nullptr, 0, 0};
 
     tree.file("/proc/driver/nvidia/params", "RegistryDwords: \"\"");
-    config.near = &near;
+    config.proximity = &near;
     for (bool devx : {true, false})
         for (uid_t who : {0u, 1000u}) {
             char why[240] = "";
@@ -499,10 +499,10 @@ TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
 TEST_F(Verbs, F111_RefusedPageOfRegistersLeavesTheOtherWay)
 {
     const SysfsTree tree;
-    const struct swl_nic_near near = {tree.root.c_str(), nullptr, 0, 0};
+    const struct swl_nic_proximity near = {tree.root.c_str(), nullptr, 0, 0};
     char why[240] = "";
 
-    config.near = &near;
+    config.proximity = &near;
     fake.uar_kinds = 0;
     EXPECT_TRUE(swl_mlx5_usable_on(&verbs, &config, why, sizeof(why))) << why;
     struct swl_nic *made = nullptr;

@@ -359,14 +359,14 @@ TEST_F(VerbsPort, OldLibraryNeedsTheIndexOnEthernet)
 TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
 {
     SysfsTree tree;
-    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+    struct swl_nic_proximity near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
 
     tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
     tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
     tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
     tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
     machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
-    want.near = &near;
+    want.proximity = &near;
     for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_1"}) {
         machine.open = 0;
         ASSERT_TRUE(open()) << why;
@@ -388,31 +388,31 @@ TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
 // Those that are not wanted take no turn: the GPUs share the others evenly.
 TEST_F(VerbsPort, TurnsAreAmongTheDevicesOfTheUsersList)
 {
-    struct swl_nic_near near = {nullptr, nullptr, 0, 0};
+    struct swl_nic_proximity near = {nullptr, nullptr, 0, 0};
 
     machine.names = {"mlx5_0", "!bnxt_0", "mlx5_1", "mlx5_2", "mlx5_3"};
     want.hca = "mlx5_1,mlx5_3";
-    want.near = &near;
+    want.proximity = &near;
     for (const char *name : {"mlx5_1", "mlx5_3", "mlx5_1", "mlx5_3", "mlx5_1", "mlx5_3"}) {
         machine.open = 0;
         ASSERT_TRUE(open()) << why;
         EXPECT_STREQ(port.name, name) << near.turn;
         near.turn++;
     }
-    want.near = nullptr;
+    want.proximity = nullptr;
 }
 
 TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
 {
     SysfsTree tree;
-    struct swl_nic_near near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+    struct swl_nic_proximity near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
 
     tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
     tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
     tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
     tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
     machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
-    want.near = &near;
+    want.proximity = &near;
     for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_0"}) {
         machine.open = 0;
         ASSERT_TRUE(open()) << why;
@@ -431,7 +431,7 @@ TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
 
 TEST_F(VerbsPort, F48_HostsWithManyNics)
 {
-    struct swl_nic_near near = {"/nonexistent", "0000:1a:00.0", 63, 0};
+    struct swl_nic_proximity near = {"/nonexistent", "0000:1a:00.0", 63, 0};
 
     for (uint32_t n : {1u, 8u, 32u, 33u, 64u}) {
         machine.names.clear();
@@ -439,7 +439,7 @@ TEST_F(VerbsPort, F48_HostsWithManyNics)
             machine.names.push_back("mlx5_" + std::string(56, 'x') + std::to_string(10 + i));
         machine.ports = 2;
         machine.open = 0;
-        want.near = &near;
+        want.proximity = &near;
         ASSERT_TRUE(open()) << why;
         EXPECT_EQ(port.name, machine.names[63 % n]); // 63 characters, whole
     }

@@ -233,18 +233,18 @@ SOFT_FN uint32_t soft_place(Mem mem, struct soft_port *port, struct soft_port *p
                             const struct soft_op *op, uint64_t from, uint64_t bytes)
 {
     uint32_t syndrome;
-    uint8_t *far, *near;
+    uint8_t *remote, *local;
 
     soft_enter(mem, port);
     soft_enter(mem, peer);
-    far = soft_reach_remote(mem, peer, op, &syndrome);
-    near = op->is_inline ? (uint8_t *)op->data : soft_reach_local(mem, port, op);
-    if (syndrome == 0 && near == nullptr)
+    remote = soft_reach_remote(mem, peer, op, &syndrome);
+    local = op->is_inline ? (uint8_t *)op->data : soft_reach_local(mem, port, op);
+    if (syndrome == 0 && local == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && op->opcode == SWL_WQE_WRITE)
-        mem.copy(far + from, near + from, bytes);
+        mem.copy(remote + from, local + from, bytes);
     else if (syndrome == 0)
-        mem.copy(near + from, far + from, bytes);
+        mem.copy(local + from, remote + from, bytes);
     soft_leave(mem, peer);
     soft_leave(mem, port);
     return syndrome;
@@ -256,16 +256,16 @@ SOFT_FN uint32_t soft_add(Mem mem, struct soft_port *port, struct soft_port *pee
                           const struct soft_op *op)
 {
     uint32_t syndrome;
-    uint8_t *far, *sink;
+    uint8_t *remote, *sink;
 
     soft_enter(mem, port);
     soft_enter(mem, peer);
-    far = soft_reach_remote(mem, peer, op, &syndrome);
+    remote = soft_reach_remote(mem, peer, op, &syndrome);
     sink = soft_reach_local(mem, port, op);
     if (syndrome == 0 && sink == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0) {
-        uint64_t old = mem.add((uint64_t *)far, op->value);
+        uint64_t old = mem.add((uint64_t *)remote, op->value);
 
         mem.copy(sink, &old, sizeof(old));
     }

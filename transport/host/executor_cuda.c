@@ -16,7 +16,7 @@ struct start {
     void (*main)(void *arg);
     void *arg;
     cpu_set_t cpus;
-    bool near;
+    bool pinned;
 };
 
 /* "0-3,8": false if it names no CPU. */
@@ -41,7 +41,7 @@ static void *thread_main(void *arg)
     const struct start s = *(struct start *)arg;
 
     free(arg);
-    if (s.near) /* a wish: the job may have been given other CPUs */
+    if (s.pinned) /* a wish: the job may have been given other CPUs */
         (void)pthread_setaffinity_np(pthread_self(), sizeof(s.cpus), &s.cpus);
     s.main(s.arg);
     return NULL;
@@ -59,7 +59,7 @@ bool swl_host_executor_run(const char *what, int device, const char *cpus, void 
         return false;
     s->main = main;
     s->arg = arg;
-    s->near = read_cpus(cpus, &s->cpus);
+    s->pinned = read_cpus(cpus, &s->cpus);
     if (swl_thread_create(&thread, thread_main, s) != 0) {
         free(s);
         return false;

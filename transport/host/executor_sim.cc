@@ -37,7 +37,7 @@ bool swl_host_wait_until(const char *what, int number, bool (*ready)(void *), vo
     return simt_park(&why, ready, arg, deadline_ns);
 }
 
-/* What waits for a wire of the real world may not see time jump far. */
+/* What waits for a wire of the real world may not see time jump remote. */
 void swl_host_sleep_until(const char *what, int number, bool (*ready)(void *), void *arg,
                           uint64_t ns)
 {

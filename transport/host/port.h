@@ -12,7 +12,7 @@
 #include "transport/wqe.h"
 
 #define SOFT_REGIONS 256u /* slots of the region table, power of two */
-#define SOFT_OFFERS  16u
+#define SOFT_EXPORTS 16u
 
 struct soft_nic; /* state.h; host only */
 
@@ -21,17 +21,17 @@ struct soft_region {
     uint32_t key;    /* shared; 0 = not registered, written last */
     uint32_t access; /* enum swl_nic_access */
     uint32_t pd;
-    uint32_t uses;    /* registrations of this slot so far */
+    uint32_t uses;    /* registrations of this slot so remote */
     uint64_t address; /* of the first byte, in requests */
     uint64_t bytes;
     uint8_t *memory; /* where the reader of this table reaches it */
 };
 
 /* How other processes map a region: a struct swl_gpu_share and an offset. Zero: they cannot. */
-struct soft_offer {
+struct soft_export {
     uint8_t share[128];
     uint64_t offset;
-    uint64_t offered;
+    uint64_t exported;
 };
 
 /* Wire model of a NIC. */
@@ -55,7 +55,7 @@ struct soft_port {
     struct soft_faults faults;
     struct swl_soft_stats stats; /* shared, relaxed; of executors of the host */
     struct soft_region regions[SOFT_REGIONS];
-    struct soft_offer offers[SOFT_OFFERS]; /* of the first regions */
+    struct soft_export exports[SOFT_EXPORTS]; /* of the first regions */
 };
 
 /* A work request in flight. */
@@ -81,7 +81,7 @@ struct soft_op {
 /* What blocks keep of an entry that was placed and is not complete. */
 struct soft_due {
     uint64_t time_ns; /* executed not before */
-    uint8_t *far, *near;
+    uint8_t *remote, *local;
     uint64_t value;
     uint32_t opcode, syndrome, bytes, control;
     uint32_t signalled, pad;
@@ -99,11 +99,11 @@ struct soft_qp {
     struct soft_op *ops;  /* [depth], executors of the host */
     struct soft_due *due; /* [depth], blocks */
     /* shared */
-    uint32_t state;             /* enum swl_nic_qp_state */
-    uint32_t request;           /* enum soft_request, cleared by the executor */
-    struct soft_nic *peer;      /* host only; set by connect; holds a reference */
-    struct soft_port *far;      /* the peer's regions as the executor reaches them */
-    struct soft_port *far_live; /* the peer's own port */
+    uint32_t state;                /* enum swl_nic_qp_state */
+    uint32_t request;              /* enum soft_request, cleared by the executor */
+    struct soft_nic *peer;         /* host only; set by connect; holds a reference */
+    struct soft_port *remote;      /* the peer's regions as the executor reaches them */
+    struct soft_port *remote_live; /* the peer's own port */
     uint32_t peer_qp, syndrome;
     uint64_t bad_index;
     uint64_t bad_word;    /* blocks: what was read there that made no sense, in two halves */
@@ -117,11 +117,14 @@ struct soft_qp {
     uint64_t fetched, executed, completed; /* executed: blocks only */
     uint64_t order_ns;                     /* nothing later may execute in order before this time */
     uint64_t ack_ns;                       /* time of the last completion */
-    uint64_t next_ns;      /* blocks: look again at this time, UINT64_MAX = when a doorbell comes */
-    uint64_t flush_ns;     /* blocks: end all entries with "flushed" then, UINT64_MAX = never */
+    /* blocks: look again at this time, UINT64_MAX = when a doorbell comes */
+    uint64_t next_ns;
+    /* blocks: end all entries with "flushed" then, UINT64_MAX = never */
+    uint64_t flush_ns;
     uint64_t newest_piece; /* entry of the newest part placed + 1 */
-    uint64_t fail_index;   /* first failing entry, UINT64_MAX = none: fetch no more */
-    uint32_t epoch;        /* counts resets and errors; older events are void */
+    /* first failing entry, UINT64_MAX = none: fetch no more */
+    uint64_t fail_index;
+    uint32_t epoch; /* counts resets and errors; older events are void */
     uint32_t pad2;
     uint64_t fault_begin_ns;     /* blocks: their time when they saw this epoch */
     uint64_t entry_count;        /* entries fetched since the faults were set */

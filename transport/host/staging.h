@@ -25,8 +25,8 @@ struct helper {
     uint8_t *staging; /* pinned, [staging_bytes] */
     uint64_t timeout_ns;
     uint32_t rank;
-    bool
-        broken; /* a copy failed: nothing more is placed, and what waits for it runs into its limit */
+    /* a copy failed: nothing more is placed, and what waits for it runs into its limit */
+    bool broken;
 };
 
 bool on_device(const void *p)
@@ -67,18 +67,18 @@ struct thread_memory : thread_words {
     }
     void copy(void *to, const void *from, uint64_t bytes) const
     {
-        const bool far = on_device(to), near = on_device(from);
+        const bool to_device = on_device(to), from_device = on_device(from);
         uint64_t value;
 
-        if (h->broken && (far || near))
+        if (h->broken && (to_device || from_device))
             return;
-        if (far && !near && bytes <= staging_bytes && !on_host(from)) {
+        if (to_device && !from_device && bytes <= staging_bytes && !on_host(from)) {
             memcpy(h->staging, from, bytes); /* carried in the entry: pageable memory */
             move(to, h->staging, bytes);
-        } else if (!far && near && bytes <= staging_bytes && !on_host(to)) {
+        } else if (!to_device && from_device && bytes <= staging_bytes && !on_host(to)) {
             if (move(h->staging, from, bytes))
                 memcpy(to, h->staging, bytes);
-        } else if (far || near) {
+        } else if (to_device || from_device) {
             move(to, from, bytes);
         } else if (bytes == sizeof(value) && reinterpret_cast<uintptr_t>(to) % sizeof(value) == 0) {
             /* an aligned word lands whole, as in hardware: the poison words of kernels are WRITEs */

@@ -34,10 +34,10 @@ ncclResult_t swl_mlx5_check_config(const struct swl_nic_config *config)
 }
 
 static ncclResult_t open_port(struct mlx5_device *d, const struct swl_nic_ib *ib,
-                              const struct swl_nic_near *near)
+                              const struct swl_nic_proximity *proximity)
 {
-    const struct swl_port_want want = {ib->hca, ib->gid_index,
-                                       d->devx ? SWL_PORT_DEVX : SWL_PORT_MLX5, near, ib->pkey};
+    const struct swl_port_want want = {
+        ib->hca, ib->gid_index, d->devx ? SWL_PORT_DEVX : SWL_PORT_MLX5, proximity, ib->pkey};
     char text[256];
 
     if (!swl_port_open(&d->verbs, &want, &d->context, &d->port, text, sizeof(text)))
@@ -71,7 +71,7 @@ static ncclResult_t open_domain(struct mlx5_device *d)
 
 ncclResult_t swl_mlx5_device_open(struct mlx5_device *d, const struct swl_nic_config *config)
 {
-    SWL_TRY(open_port(d, swl_nic_ib_of(config->settings.ib), config->near));
+    SWL_TRY(open_port(d, swl_nic_ib_of(config->settings.ib), config->proximity));
     return open_domain(d);
 }
 

@@ -48,7 +48,7 @@ bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->settings.ib);
     const struct swl_port_want want = {ib->hca, ib->gid_index, devx ? SWL_PORT_DEVX : SWL_PORT_MLX5,
-                                       config->near, ib->pkey};
+                                       config->proximity, ib->pkey};
     struct ibv_context *context = NULL;
     struct swl_port port;
     bool ok;
@@ -56,7 +56,7 @@ bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
     ok = swl_port_open(verbs, &want, &context, &port, why, why_bytes) &&
          (!devx || (takes_commands(verbs, context, &port, why, why_bytes) &&
                     gives_page(verbs, context, &port, why, why_bytes))) &&
-         swl_sysfs_doorbells(config->near ? config->near->root : NULL, why, why_bytes);
+         swl_sysfs_doorbells(config->proximity ? config->proximity->root : NULL, why, why_bytes);
     if (context)
         (void)verbs->ibv_close_device(context);
     return ok;

@@ -74,7 +74,7 @@ static ncclResult_t open_wire(struct proxy_nic *nic, const struct swl_nic_config
         .first_index = nic->first_index,
         .timeout_ns = nic->timeout_ns,
         .silence_ns = config->silence_ns ? config->silence_ns : config->timeout_ns,
-        .near = config->near,
+        .proximity = config->proximity,
         .settings = config->settings,
     };
 

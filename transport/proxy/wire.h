@@ -42,7 +42,7 @@ struct swl_wire_config {
     uint64_t first_index; /* of the first request of every queue pair after connect */
     uint64_t timeout_ns;  /* bound of every operation that waits */
     uint64_t silence_ns;  /* of a peer that owes an answer */
-    const struct swl_nic_near *near;
+    const struct swl_nic_proximity *proximity;
     struct swl_nic_settings settings;
 };
 

@@ -55,11 +55,11 @@ static uint16_t routed_lid(const uint8_t *gid)
 static bool infiniband(struct rc_path *path, const struct rc_end *mine, const struct rc_end *theirs,
                        const char **why_p)
 {
-    const bool far = memcmp(mine->gid, theirs->gid, 8) != 0; /* another subnet */
+    const bool other_subnet = memcmp(mine->gid, theirs->gid, 8) != 0; /* another subnet */
 
-    path->global = far || mine->grh_required || theirs->grh_required;
+    path->global = other_subnet || mine->grh_required || theirs->grh_required;
     path->rlid = theirs->lid;
-    if (far && routed_lid(theirs->gid))
+    if (other_subnet && routed_lid(theirs->gid))
         path->rlid = routed_lid(theirs->gid);
     if (path->rlid == 0 && !path->global) {
         *why_p = "the peer's port has no LID: no subnet manager has configured it";

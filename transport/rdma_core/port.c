@@ -263,7 +263,7 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
 static uint32_t sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
                              uint32_t *order, uint32_t *scratch)
 {
-    const struct swl_nic_near *near = s->want->near;
+    const struct swl_nic_proximity *proximity = s->want->proximity;
     uint32_t *scores = scratch, *device = scratch + n, count = 0;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -272,11 +272,12 @@ static uint32_t sort_devices(const struct search *s, struct ibv_device **list, u
         if (name == NULL || !wanted(s, list[i], name))
             continue;
         scores[count] = 0;
-        if (near)
-            scores[count] = swl_pci_distance_score(swl_pci_distance(near->root, near->gpu, name));
+        if (proximity)
+            scores[count] =
+                swl_pci_distance_score(swl_pci_distance(proximity->root, proximity->gpu, name));
         device[count++] = i;
     }
-    swl_pci_nearest_first(scores, count, near ? near->turn : 0, order);
+    swl_pci_nearest_first(scores, count, proximity ? proximity->turn : 0, order);
     for (uint32_t i = 0; i < count; i++)
         order[i] = device[order[i]];
     return count;
@@ -298,7 +299,7 @@ static struct ibv_context *take_nearest(const struct search *s, struct ibv_devic
                                         uint32_t n, struct swl_port *port)
 {
     uint32_t *order = calloc(3 * (size_t)n, sizeof(*order));
-    uint32_t nth = s->want->near ? s->want->near->nth : 0;
+    uint32_t nth = s->want->proximity ? s->want->proximity->nth : 0;
     struct ibv_context *context = NULL;
     uint32_t count;
 
@@ -310,10 +311,10 @@ static struct ibv_context *take_nearest(const struct search *s, struct ibv_devic
     for (uint32_t i = 0; i < count && context == NULL; i++)
         context = skip_ports(s, take_device(s, list[order[i]], port), &nth);
     free(order);
-    if (context == NULL && s->want->near && nth < s->want->near->nth)
+    if (context == NULL && s->want->proximity && nth < s->want->proximity->nth)
         snprintf(s->why, s->why_bytes,
                  "%u of the RDMA devices can be used, not the %u that SWIMLANE_NICS asks for",
-                 s->want->near->nth - nth, s->want->near->nth + 1);
+                 s->want->proximity->nth - nth, s->want->proximity->nth + 1);
     return context;
 }
 

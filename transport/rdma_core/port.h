@@ -30,11 +30,11 @@ enum swl_port_kind {
 };
 
 struct swl_port_want {
-    const char *hca;                 /* syntax of NCCL_IB_HCA; NULL or "" = any */
-    int32_t gid_index;               /* -1 = choose */
-    uint32_t kind;                   /* enum swl_port_kind */
-    const struct swl_nic_near *near; /* which comes first; NULL = as they are listed */
-    int32_t pkey;                    /* place in the port's table, -1 = choose */
+    const char *hca;                           /* syntax of NCCL_IB_HCA; NULL or "" = any */
+    int32_t gid_index;                         /* -1 = choose */
+    uint32_t kind;                             /* enum swl_port_kind */
+    const struct swl_nic_proximity *proximity; /* which comes first; NULL = as they are listed */
+    int32_t pkey;                              /* place in the port's table, -1 = choose */
 };
 
 /* NCCL_IB_HCA: names or beginnings of names, each with an optional :port, separated by commas;

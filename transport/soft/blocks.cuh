@@ -3,7 +3,7 @@
  * Layer: transport/soft, above core.cuh; nic.cuh calls it. Owns nothing: a queue pair's state
  * lies in device memory and goes on in the next kernel. A block has one to four teams of warps; team
  * t of n serves queue pairs t, t + n … alone. Its first warp leads: it looks at doorbells, fetches and
- * checks up to 32 entries at once, one a lane, and posts the WRITEs on the board; all warps of the team
+ * checks up to 32 entries at once, one a lane, and posts the WRITEs on the queue; all warps of the team
  * place them; then the leader executes adds and READs whose time has come, in order, and completes.
  * A small WRITE is placed by the lane that fetched it; adds to one word that follow each other become
  * one, since nothing can come between them.
@@ -15,7 +15,7 @@
  * in any order, also before earlier adds. */
 #pragma once
 
-#include "transport/soft/blocks_look.cuh"
+#include "transport/soft/blocks_service.cuh"
 
 #define NIC_ALONE_BYTES 4096u /* the leader places batches up to this size without its team */
 #define NIC_HEADER      64u   /* bytes of a message on the wire beside its payload */
@@ -32,9 +32,9 @@ struct nic_flight {
 /* A batch of fetched entries. */
 struct nic_batch {
     uint32_t n;
-    bool quick;             /* nothing else is under way: done when this visit ends */
+    bool quick;             /* nothing else is under way: done when this service ends */
     bool timed;             /* by wire model or faults */
-    uint32_t writes, large; /* lanes with a WRITE, and those whose WRITE is on the board */
+    uint32_t writes, large; /* lanes with a WRITE, and those whose WRITE is on the queue */
     struct nic_flight flight;
 };
 
@@ -74,7 +74,8 @@ SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_
             f.first_ns = swl_faults_clear(&port->faults, qp->fault_begin_ns, qp->link, f.first_ns);
         f.first_ns += t->latency_ns;
         if (rate)
-            f.taken_ns = nic_take_wire(&qp->far_live->ingress_ns, f.first_ns - NIC_SLACK_NS, total);
+            f.taken_ns =
+                nic_take_wire(&qp->remote_live->ingress_ns, f.first_ns - NIC_SLACK_NS, total);
     }
     return f;
 }
@@ -120,14 +121,14 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
         held->word[i] = op.data[i];
     held->has = op.is_inline;
     moves = lane < n && syndrome == 0 && op.opcode != SWL_WQE_NOP;
-    const struct nic_want near = {t->port, op.lkey, soft_local_access(op.opcode), op.local,
-                                  op.bytes};
-    const struct nic_want far = {qp->far, op.rkey, soft_remote_access(op.opcode), op.remote,
-                                 op.bytes};
-    d->near = nic_reach(t, moves && !op.is_inline, &near);
+    const struct nic_want local = {t->port, op.lkey, soft_local_access(op.opcode), op.local,
+                                   op.bytes};
+    const struct nic_want remote = {qp->remote, op.rkey, soft_remote_access(op.opcode), op.remote,
+                                    op.bytes};
+    d->local = nic_reach(t, moves && !op.is_inline, &local);
     if (moves && op.is_inline)
-        d->near = nic_inline_at(qp, index);
-    if (moves && d->near == nullptr)
+        d->local = nic_inline_at(qp, index);
+    if (moves && d->local == nullptr)
         syndrome = SWL_SYNDROME_LOCAL_PROTECTION;
     if (syndrome == 0 && look->nrules && lane < n)
         syndrome = swl_faults_error(&t->port->faults, qp->link, qp->entry_count + lane);
@@ -136,8 +137,8 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     moves = moves && syndrome == 0;
     if (moves && soft_misaligned(&op))
         syndrome = SWL_SYNDROME_REMOTE_REQUEST;
-    d->far = nic_reach(t, moves && !syndrome, &far);
-    if (moves && !syndrome && d->far == nullptr)
+    d->remote = nic_reach(t, moves && !syndrome, &remote);
+    if (moves && !syndrome && d->remote == nullptr)
         syndrome = SWL_SYNDROME_REMOTE_ACCESS;
     d->value = op.value;
     d->opcode = op.opcode;
@@ -148,16 +149,16 @@ SWL_DEV void nic_check(const struct nic_team *t, const struct nic_look *look,
     d->seen = (uint64_t)op.lkey << 32 | swl_be32(op.control);
 }
 
-/* Put the WRITEs of the lanes in `large` on the board. */
-SWL_DEV void nic_deal(struct nic_team *t, uint32_t large, const struct soft_due *d)
+/* Put the WRITEs of the lanes in `large` on the queue. */
+SWL_DEV void nic_distribute(struct nic_team *t, uint32_t large, const struct soft_due *d)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    struct nic_board *board = nic_board_of(t);
+    struct nic_copy_queue *queue = nic_copy_queue_of(t);
     struct nic_move move = {};
     uint32_t pieces = 0;
 
     if (large >> lane & 1)
-        move = nic_move_of(d->far, d->near, d->bytes, &pieces);
+        move = nic_move_of(d->remote, d->local, d->bytes, &pieces);
     for (int step = 1; step < 32; step *= 2) {
         const uint32_t other = warp_shfl_up(pieces, step);
 
@@ -165,14 +166,14 @@ SWL_DEV void nic_deal(struct nic_team *t, uint32_t large, const struct soft_due 
     }
     move.end = pieces;
     if (large >> lane & 1)
-        board->move[count_bits(large & ((1u << lane) - 1))] = move;
+        queue->move[count_bits(large & ((1u << lane) - 1))] = move;
     if (lane == 31) {
-        board->moves = static_cast<uint32_t>(count_bits(large));
-        board->pieces = pieces;
+        queue->moves = static_cast<uint32_t>(count_bits(large));
+        queue->pieces = pieces;
     }
 }
 
-/* Fetch what the doorbell covers, at most an entry a lane; its WRITEs go to the board, small ones where
+/* Fetch what the doorbell covers, at most an entry a lane; its WRITEs go to the queue, small ones where
  * they belong. Lane l has entry l of the batch in *d. */
 SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *look,
                                    struct soft_qp *qp, struct soft_due *d)
@@ -200,12 +201,12 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     batch.writes = warp_ballot(lane < n && !d->syndrome && d->opcode == SWL_WQE_WRITE);
     batch.large = warp_ballot((batch.writes >> lane & 1) && d->bytes > NIC_LANE_BYTES);
     if (batch.large)
-        nic_deal(t, batch.large, d);
+        nic_distribute(t, batch.large, d);
     if ((batch.writes ^ batch.large) >> lane & 1) {
         if (held.has)
-            nic_copy_held(d->far, d->near, d->bytes, held.word);
+            nic_copy_held(d->remote, d->local, d->bytes, held.word);
         else
-            nic_copy(d->far, d->near, d->bytes, 0, 1);
+            nic_copy(d->remote, d->local, d->bytes, 0, 1);
     }
     warp_sync(); /* all lanes have read the state */
     if (lane == 0) {
@@ -221,7 +222,7 @@ SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *lo
     return batch;
 }
 
-/* The payload of a batch that does not end with this visit has been placed: when is it due? */
+/* The payload of a batch that does not end with this service has been placed: when is it due? */
 SWL_DEV void nic_land(const struct nic_team *t, struct soft_qp *qp, const struct nic_batch *batch,
                       struct soft_due *d)
 {
@@ -251,8 +252,8 @@ SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct so
                          uint32_t run)
 {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
-    const uint64_t near = reinterpret_cast<uint64_t>(d->near);
-    const uint64_t far = warp_shfl(reinterpret_cast<uint64_t>(d->far), first_bit(run));
+    const uint64_t local = reinterpret_cast<uint64_t>(d->local);
+    const uint64_t remote = warp_shfl(reinterpret_cast<uint64_t>(d->remote), first_bit(run));
     const bool one = (run & (run - 1)) == 0;
     uint64_t before = 0, sum = one ? warp_shfl(d->value, first_bit(run)) : 0, old = 0;
     bool writes = run >> lane & 1;
@@ -263,19 +264,19 @@ SWL_DEV void nic_add_run(struct nic_team *t, struct soft_qp *qp, const struct so
         before = turn == lane_id() ? sum : before;
         sum += warp_shfl(d->value, turn);
         /* of old values for one place the last one stays */
-        if (warp_shfl(near, turn) == near && turn > lane_id())
+        if (warp_shfl(local, turn) == local && turn > lane_id())
             writes = false;
     }
     if (lane == 0) {
-        if (t->ordered != 0 && t->ordered != far)
+        if (t->ordered != 0 && t->ordered != remote)
             nic_order(t);
-        old = nic_add(reinterpret_cast<uint64_t *>(far), sum);
-        t->ordered = far;
+        old = nic_add(reinterpret_cast<uint64_t *>(remote), sum);
+        t->ordered = remote;
         qp->stats.adds += static_cast<uint32_t>(count_bits(run));
     }
     old = warp_shfl(old, 0);
     if (writes)
-        *reinterpret_cast<uint64_t *>(near) = old + before;
+        *reinterpret_cast<uint64_t *>(local) = old + before;
     warp_sync();
 }
 
@@ -285,20 +286,21 @@ SWL_DEV void nic_turns(struct nic_team *t, struct soft_qp *qp, const struct soft
 {
     while (turns) {
         const int turn = first_bit(turns);
-        const uint64_t far = warp_shfl(reinterpret_cast<uint64_t>(d->far), turn);
+        const uint64_t remote = warp_shfl(reinterpret_cast<uint64_t>(d->remote), turn);
 
         if (warp_shfl(d->opcode, turn) == SWL_WQE_READ) {
             nic_copy(
-                reinterpret_cast<uint8_t *>(warp_shfl(reinterpret_cast<uint64_t>(d->near), turn)),
-                reinterpret_cast<const uint8_t *>(far), warp_shfl(d->bytes, turn),
+                reinterpret_cast<uint8_t *>(warp_shfl(reinterpret_cast<uint64_t>(d->local), turn)),
+                reinterpret_cast<const uint8_t *>(remote), warp_shfl(d->bytes, turn),
                 static_cast<uint32_t>(lane_id()), 32);
             if (lane_id() == 0)
                 t->ordered = NIC_UNORDERED;
             warp_sync();
             turns &= turns - 1;
         } else {
-            const uint32_t other = turns & warp_ballot(d->opcode != SWL_WQE_FETCH_ADD ||
-                                                       reinterpret_cast<uint64_t>(d->far) != far);
+            const uint32_t other =
+                turns & warp_ballot(d->opcode != SWL_WQE_FETCH_ADD ||
+                                    reinterpret_cast<uint64_t>(d->remote) != remote);
             const uint32_t run = turns & ((other & (0u - other)) - 1);
 
             nic_add_run(t, qp, d, run);
@@ -407,7 +409,7 @@ SWL_DEV void nic_team_sync(int barrier, uint32_t warps)
     named_sync(barrier, static_cast<int>(32 * warps));
 }
 
-/* What is on the board goes to its place. `bytes`: of this lane's entry. */
+/* What is on the queue goes to its place. `bytes`: of this lane's entry. */
 SWL_DEV void nic_place_batch(struct nic_team *t, uint32_t large, uint32_t bytes)
 {
     const bool little = (large & (large - 1)) == 0 && bytes <= NIC_ALONE_BYTES;
@@ -415,12 +417,12 @@ SWL_DEV void nic_place_batch(struct nic_team *t, uint32_t large, uint32_t bytes)
     if (large == 0)
         return;
     if (warp_shfl(little, first_bit(large))) {
-        nic_place_alone(nic_board_of(t));
+        nic_place_alone(nic_copy_queue_of(t));
         warp_sync();
         return;
     }
     nic_team_sync(t->barrier, t->warps);
-    nic_place(nic_board_of(t), 0, t->warps);
+    nic_place(nic_copy_queue_of(t), 0, t->warps);
     nic_team_sync(t->barrier, t->warps);
 }
 
@@ -434,7 +436,7 @@ SWL_DEV void nic_count(struct soft_qp *qp, uint32_t writes, uint64_t bytes)
         qp->stats.bytes += bytes;
 }
 
-SWL_DEV void nic_visit(struct nic_team *t, const struct nic_look *look)
+SWL_DEV void nic_service(struct nic_team *t, const struct nic_look *look)
 {
     struct soft_qp *qp = nic_qp(t, look->slot);
     struct soft_due d = {};
@@ -484,39 +486,39 @@ SWL_DEV void nic_lead(struct nic_team *t)
 
         if (look.slot == NIC_NONE)
             break;
-        nic_visit(t, &look);
+        nic_service(t, &look);
     }
     /* a shuffle does not order what lane 0 has written of the queue pairs */
     warp_sync();
     for (uint32_t i = 0; i < t->nkept; i++) /* a NIC that has died has told its peers */
         nic_write_back(t, i);
     if (lane_id() == 0)
-        nic_board_of(t)->moves = NIC_END;
+        nic_copy_queue_of(t)->moves = NIC_END;
     nic_team_sync(t->barrier, t->warps);
 }
 
-SWL_DEV void nic_help(const struct nic_board *board, const struct nic_part *p)
+SWL_DEV void nic_help(const struct nic_copy_queue *queue, const struct nic_part *p)
 {
     const int barrier = static_cast<int>(p->mine) + 1;
 
     for (;;) {
         nic_team_sync(barrier, p->warps);
-        if (board->moves == NIC_END)
+        if (queue->moves == NIC_END)
             break;
-        nic_place(board, p->warp, p->warps);
+        nic_place(queue, p->warp, p->warps);
         nic_team_sync(barrier, p->warps);
     }
 }
 
 /* All lanes of a leader. */
-SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port,
+SWL_DEV void nic_team_begin(struct nic_team_memory *memory, struct soft_port *port,
                             const struct nic_grid *grid, const struct nic_part *p)
 {
-    struct nic_team *t = &desk->team;
+    struct nic_team *t = &memory->team;
 
     if (lane_id() == 0) {
         t->port = port;
-        t->known = desk->known;
+        t->known = memory->known;
         t->kept = reinterpret_cast<struct soft_qp *>(p->at + p->kept_at);
         t->grid = *grid;
         t->ns_per_mib = port->link.ns_per_mib;
@@ -540,14 +542,14 @@ SWL_DEV void nic_team_begin(struct nic_desk *desk, struct soft_port *port,
 SWL_DEV void nic_serve(struct soft_port *port, struct nic_grid grid, struct nic_room room)
 {
     const struct nic_part p = nic_part_of(port, &grid, room);
-    struct nic_desk *desk = reinterpret_cast<struct nic_desk *>(p.at);
+    struct nic_team_memory *memory = reinterpret_cast<struct nic_team_memory *>(p.at);
 
     if (p.mine >= p.teams)
         return;
     if (p.warp == 0) {
-        nic_team_begin(desk, port, &grid, &p);
-        nic_lead(&desk->team);
+        nic_team_begin(memory, port, &grid, &p);
+        nic_lead(&memory->team);
     } else {
-        nic_help(&desk->board, &p);
+        nic_help(&memory->queue, &p);
     }
 }

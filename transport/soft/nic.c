@@ -222,7 +222,7 @@ static ncclResult_t soft_destroy(struct swl_nic *base)
     for (uint32_t i = 0; i < nic->port->nqps; i++)
         if (nic->qps[i].peer)
             swl_soft_nic_drop(nic->qps[i].peer);
-    rc = swl_soft_far_release(nic);
+    rc = swl_soft_remote_release(nic);
     next = swl_soft_close_memory(nic);
     swl_soft_nic_drop(nic);
     return rc != ncclSuccess ? rc : next;
@@ -250,9 +250,9 @@ static ncclResult_t soft_reg_mr(struct swl_nic *base, void *ptr, uint64_t bytes,
 
     SWL_TRY(swl_host_region_add(nic->port, nic->serial, ptr, bytes, access, region_p));
     slot = soft_region_slot(region_p->lkey);
-    if (soft_by_blocks(nic) && slot < SOFT_OFFERS) {
-        swl_soft_far_offer(nic, slot);
-        SWL_TRY(swl_soft_push_port(nic, &nic->port->offers[slot], sizeof(nic->port->offers[0])));
+    if (soft_by_blocks(nic) && slot < SOFT_EXPORTS) {
+        swl_soft_export(nic, slot);
+        SWL_TRY(swl_soft_push_port(nic, &nic->port->exports[slot], sizeof(nic->port->exports[0])));
     }
     return swl_soft_push_port(nic, &nic->port->regions[slot], sizeof(nic->port->regions[0]));
 }

@@ -91,16 +91,16 @@ ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_
 static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct soft_nic *peer,
                                const struct soft_address *a)
 {
-    struct soft_far *far;
+    struct soft_remote *remote;
 
     if (nic->executor != SWL_SOFT_BLOCKS) {
-        q->far = q->far_live = peer->port;
-        return nic->executor == SWL_SOFT_THREAD ? swl_soft_far_get(nic, peer, a, &far)
+        q->remote = q->remote_live = peer->port;
+        return nic->executor == SWL_SOFT_THREAD ? swl_soft_remote_get(nic, peer, a, &remote)
                                                 : ncclSuccess;
     }
-    SWL_TRY(swl_soft_far_get(nic, peer, a, &far));
-    q->far = far->table;
-    q->far_live = far->live;
+    SWL_TRY(swl_soft_remote_get(nic, peer, a, &remote));
+    q->remote = remote->table;
+    q->remote_live = remote->live;
     return ncclSuccess;
 }
 
@@ -109,9 +109,9 @@ static ncclResult_t tell_peer(struct soft_nic *nic, uint32_t qp, uint32_t failed
 {
     const struct soft_qp *q = &nic->qps[qp];
 
-    if (nic->executor != SWL_SOFT_BLOCKS || q->far_live == NULL)
+    if (nic->executor != SWL_SOFT_BLOCKS || q->remote_live == NULL)
         return ncclSuccess;
-    return swl_soft_copy(nic, &soft_qp_at(q->far_live, q->peer_qp)->peer_failed, &failed,
+    return swl_soft_copy(nic, &soft_qp_at(q->remote_live, q->peer_qp)->peer_failed, &failed,
                          sizeof(failed));
 }
 
@@ -121,7 +121,7 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
     struct soft_qp *q = &nic->qps[qp];
     struct soft_address a;
     uint64_t process;
-    struct soft_nic *far;
+    struct soft_nic *remote;
 
     memcpy(&a, peer->bytes, sizeof(a));
     SWL_TRY(soft_process(nic, &process));
@@ -142,16 +142,16 @@ ncclResult_t swl_soft_connect(struct swl_nic *base, uint32_t qp, const struct sw
     if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) != SWL_NIC_QP_INIT)
         return swl_fail(ncclInvalidUsage, "rank %u nic: queue pair 0x%06x is already connected",
                         nic->rank, q->qpn);
-    far = a.process == process ? find(&a) : NULL;
+    remote = a.process == process ? find(&a) : NULL;
     if (a.process == process &&
-        (far == NULL || a.qp >= far->port->nqps || far->qps[a.qp].qpn != a.qpn))
+        (remote == NULL || a.qp >= remote->port->nqps || remote->qps[a.qp].qpn != a.qpn))
         return swl_fail(ncclSystemError,
                         "rank %u nic: queue pair 0x%06x: the peer's queue pair 0x%06x is gone",
                         nic->rank, q->qpn, a.qpn);
-    SWL_TRY(reach_peer(nic, q, far, &a));
-    if (far)
-        __atomic_add_fetch(&far->references, 1, __ATOMIC_RELAXED);
-    q->peer = far;
+    SWL_TRY(reach_peer(nic, q, remote, &a));
+    if (remote)
+        __atomic_add_fetch(&remote->references, 1, __ATOMIC_RELAXED);
+    q->peer = remote;
     q->peer_qp = a.qp;
     /* release: pairs with the acquire of the executors at both ends */
     __atomic_store_n(&q->state, SWL_NIC_QP_READY, __ATOMIC_RELEASE);
@@ -230,6 +230,6 @@ ncclResult_t swl_soft_reset(struct swl_nic *base, uint32_t qp)
     if (q->peer)
         swl_soft_nic_drop(q->peer);
     q->peer = NULL;
-    q->far = q->far_live = NULL;
+    q->remote = q->remote_live = NULL;
     return swl_soft_push_qp(soft_of(base), qp);
 }

@@ -55,7 +55,7 @@ template <class Mem>
 uint64_t arrival(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t ready, uint64_t bytes)
 {
     struct soft_nic *nic = e->nic;
-    struct soft_port *peer = qp->far_live;
+    struct soft_port *peer = qp->remote_live;
     const uint64_t wire = wire_ns(&nic->port->link, bytes);
     uint64_t begin = departure(&nic->port->link, &nic->port->faults, qp->link, ready, bytes,
                                &nic->port->egress_ns);
@@ -109,7 +109,7 @@ void plan_pieces(struct engine<Mem> *e, const struct soft_qp *qp, uint64_t index
 
 bool peer_answers(const struct soft_qp *qp, uint64_t now)
 {
-    struct soft_port *peer = qp->far_live;
+    struct soft_port *peer = qp->remote_live;
 
     return !__atomic_load_n(&peer->dead, __ATOMIC_ACQUIRE) &&
            now < __atomic_load_n(&peer->dead_ns, __ATOMIC_ACQUIRE) &&
@@ -142,7 +142,7 @@ template <class Mem> void take_entry(struct engine<Mem> *e, struct soft_qp *qp, 
     if (syndrome == 0 && !peer_answers(qp, now))
         syndrome = SWL_SYNDROME_RETRY;
     if (syndrome == 0)
-        syndrome = host_probe(e->mem, qp->far, op);
+        syndrome = host_probe(e->mem, qp->remote, op);
     if (syndrome == 0) {
         lost = losses(&nic->port->faults, &e->random);
         count(&nic->port->stats.retries, lost < SOFT_SENDS ? lost : SOFT_SENDS - 1);
@@ -214,7 +214,7 @@ void place_piece(struct engine<Mem> *e, struct soft_qp *qp, const struct soft_ev
                  struct soft_op *op)
 {
     struct soft_nic *nic = e->nic;
-    uint32_t syndrome = soft_place(e->mem, nic->port, qp->far, op, event->from, event->bytes);
+    uint32_t syndrome = soft_place(e->mem, nic->port, qp->remote, op, event->from, event->bytes);
 
     if (syndrome != 0) {
         fail_at(qp, event->index, op, syndrome);
@@ -235,10 +235,10 @@ void execute(struct engine<Mem> *e, struct soft_qp *qp, uint64_t index, struct s
     uint32_t syndrome = 0;
 
     if (op->opcode == SWL_WQE_FETCH_ADD) {
-        syndrome = soft_add(e->mem, nic->port, qp->far, op);
+        syndrome = soft_add(e->mem, nic->port, qp->remote, op);
         count(&nic->port->stats.adds, syndrome == 0);
     } else if (op->opcode == SWL_WQE_READ) {
-        syndrome = soft_place(e->mem, nic->port, qp->far, op, 0, op->bytes);
+        syndrome = soft_place(e->mem, nic->port, qp->remote, op, 0, op->bytes);
     }
     if (syndrome != 0)
         fail_at(qp, index, op, syndrome);

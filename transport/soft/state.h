@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-struct soft_far; /* far.c: a peer's regions, for blocks */
+struct soft_remote; /* remote.c: a peer's regions, for blocks */
 
 struct soft_nic {
     struct swl_nic base;
@@ -38,7 +38,7 @@ struct soft_nic {
     struct soft_port *device_port;
     struct swl_gpu_share share; /* of memory */
     cudaStream_t stream;        /* for the host's accesses; NULL: the host writes directly */
-    struct soft_far *fars;
+    struct soft_remote *remotes;
     /* shared */
     uint32_t references;            /* creator, executor and connected peers' queue pairs */
     uint32_t kick;                  /* counts requests of the host */
@@ -93,9 +93,9 @@ ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t b
 /* The state of a queue pair as its executor sees it. */
 ncclResult_t swl_soft_pull_qp(struct soft_nic *nic, uint32_t qp, struct soft_qp *state_p);
 
-/* far.c: peers of a NIC that blocks or a thread run; of the latter only maps are used. */
-struct soft_far {
-    struct soft_far *next;
+/* remote.c: peers of a NIC that blocks or a thread run; of the latter only maps are used. */
+struct soft_remote {
+    struct soft_remote *next;
     uint64_t process, serial; /* of the peer */
     struct soft_port *table;  /* device: its regions at the addresses of this device */
     struct soft_port *live;   /* its own port */
@@ -115,11 +115,11 @@ struct soft_address {
 };
 
 /* The entry of a peer, made at the first call. `peer` is NULL if it is in another process. */
-ncclResult_t swl_soft_far_get(struct soft_nic *nic, const struct soft_nic *peer,
-                              const struct soft_address *address, struct soft_far **far_p);
+ncclResult_t swl_soft_remote_get(struct soft_nic *nic, const struct soft_nic *peer,
+                                 const struct soft_address *address, struct soft_remote **remote_p);
 /* Say in the own port how other processes reach region `slot`. */
-void swl_soft_far_offer(struct soft_nic *nic, uint32_t slot);
-ncclResult_t swl_soft_far_release(struct soft_nic *nic);
+void swl_soft_export(struct soft_nic *nic, uint32_t slot);
+ncclResult_t swl_soft_remote_release(struct soft_nic *nic);
 
 /* queue.c: operations of nic.h on queue pairs. */
 ncclResult_t swl_soft_create_qp(struct swl_nic *base, uint32_t *qp_p);

@@ -53,8 +53,8 @@ uint64_t swl_gpu_process_id(void);
 
 /* One descriptor handed from the process that owns it to processes of the same user on this host.
  * The service runs from the first offer to the last withdrawal. */
-cudaError_t swl_fd_offer(uint64_t id, int fd); /* fd stays the caller's */
-void swl_fd_withdraw(uint64_t id);             /* after this nobody duplicates fd any more */
+cudaError_t swl_fd_export(uint64_t id, int fd); /* fd stays the caller's */
+void swl_fd_withdraw(uint64_t id);              /* after this nobody duplicates fd any more */
 /* Fetch what process `process` offers as `id`; bounded. The new descriptor is the caller's. */
 cudaError_t swl_fd_fetch(uint64_t process, uint64_t id, int *fd_p);
 

@@ -1,10 +1,10 @@
 /* fd.c: hand file descriptors to other processes of this host.
  *
- * Layer: device runtime, private to share.c. A process that offers descriptors listens on
+ * Layer: device runtime, private to share.c. A process that exports descriptors listens on
  * an abstract Unix socket named after its process number; a request is the 8-byte id, the answer
  * one byte with the descriptor (SCM_RIGHTS), or nothing. Only processes of the same user are
  * served, and asked. One service thread, alive from the first offer to the last withdrawal.
- * Owns: the table of offers (not the descriptors), the socket and the thread. */
+ * Owns: the table of exports (not the descriptors), the socket and the thread. */
 #include "src/runtime/cuda/driver.h"
 
 #include "src/base/socket.h"
@@ -25,15 +25,16 @@
 #define SERVE_SECONDS 1
 #define NAME_BYTES    32
 
-struct offer {
-    struct offer *next;
+struct export
+{
+    struct export *next;
     uint64_t id;
     int fd;
 };
 
 static pthread_mutex_t lifetime_lock = PTHREAD_MUTEX_INITIALIZER; /* start and end of the service */
-static pthread_mutex_t offers_lock = PTHREAD_MUTEX_INITIALIZER;   /* the list */
-static struct offer *offers;
+static pthread_mutex_t exports_lock = PTHREAD_MUTEX_INITIALIZER;  /* the list */
+static struct export *exports;
 static pthread_t service;
 static int listener = -1;
 static int stop_pipe[2];
@@ -111,13 +112,13 @@ static void serve(int client)
     if (recv(client, &id, sizeof(id), MSG_WAITALL) != (ssize_t)sizeof(id))
         return;
     /* the lock is held while the descriptor is sent: swl_fd_withdraw lets the owner close it */
-    pthread_mutex_lock(&offers_lock);
-    for (const struct offer *o = offers; o; o = o->next)
+    pthread_mutex_lock(&exports_lock);
+    for (const struct export *o = exports; o; o = o->next)
         if (o->id == id) {
             (void)send_fd(client, o->fd);
             break;
         }
-    pthread_mutex_unlock(&offers_lock);
+    pthread_mutex_unlock(&exports_lock);
 }
 
 static void *service_main(void *unused)
@@ -180,9 +181,9 @@ static void service_stop(void)
     listener = -1;
 }
 
-cudaError_t swl_fd_offer(uint64_t id, int fd)
+cudaError_t swl_fd_export(uint64_t id, int fd)
 {
-    struct offer *o = malloc(sizeof(*o));
+    struct export *o = malloc(sizeof(*o));
     cudaError_t error = cudaSuccess;
 
     if (!o)
@@ -193,10 +194,10 @@ cudaError_t swl_fd_offer(uint64_t id, int fd)
     if (listener < 0)
         error = service_start();
     if (error == cudaSuccess) {
-        pthread_mutex_lock(&offers_lock);
-        o->next = offers;
-        offers = o;
-        pthread_mutex_unlock(&offers_lock);
+        pthread_mutex_lock(&exports_lock);
+        o->next = exports;
+        exports = o;
+        pthread_mutex_unlock(&exports_lock);
     } else {
         free(o);
     }
@@ -206,19 +207,19 @@ cudaError_t swl_fd_offer(uint64_t id, int fd)
 
 void swl_fd_withdraw(uint64_t id)
 {
-    struct offer **link, *gone = NULL;
+    struct export **link, *gone = NULL;
     bool empty;
 
     pthread_mutex_lock(&lifetime_lock);
-    pthread_mutex_lock(&offers_lock);
-    for (link = &offers; *link; link = &(*link)->next)
+    pthread_mutex_lock(&exports_lock);
+    for (link = &exports; *link; link = &(*link)->next)
         if ((*link)->id == id) {
             gone = *link;
             *link = gone->next;
             break;
         }
-    empty = !offers;
-    pthread_mutex_unlock(&offers_lock);
+    empty = !exports;
+    pthread_mutex_unlock(&exports_lock);
     free(gone);
     if (gone && empty)
         service_stop();

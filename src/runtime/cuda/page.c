@@ -74,7 +74,7 @@ cudaError_t swl_gpu_page_create(struct swl_gpu_page *page, size_t bytes,
     if (error != cudaSuccess)
         goto undo_file;
     t.id = PAGE_IDS | __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
-    error = swl_fd_offer(t.id, fd);
+    error = swl_fd_export(t.id, fd);
     if (error != cudaSuccess)
         goto undo_page;
     page->id = t.id;

@@ -251,7 +251,7 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
     m->ticket.process = swl_gpu_process_id();
     m->ticket.id = ++last_id;
     m->ticket.bytes = m->bytes;
-    error = swl_fd_offer(m->ticket.id, m->fd);
+    error = swl_fd_export(m->ticket.id, m->fd);
     if (error == cudaSuccess)
         table_add(m);
     pthread_mutex_unlock(&table_lock);

@@ -76,17 +76,17 @@ TEST(Choice, PairsTakeTheBestThatBothHaveWhoeverAsks)
 {
     const struct swl_driver_report both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 1),
                                    soft = fact(SWL_TRANSPORT_SOFT, 1),
-                                   far_soft = fact(SWL_TRANSPORT_SOFT, 2),
-                                   far_both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 2),
+                                   other_soft = fact(SWL_TRANSPORT_SOFT, 2),
+                                   other_both = fact(SWL_TRANSPORT_MLX5 | SWL_TRANSPORT_SOFT, 2),
                                    none = fact(0, 1);
     const struct {
         const struct swl_driver_report &a, &b;
         uint32_t bit;
     } cases[] = {{both, both, SWL_TRANSPORT_MLX5},
                  {both, soft, SWL_TRANSPORT_SOFT},
-                 {both, far_both, SWL_TRANSPORT_MLX5},
-                 {soft, far_soft, 0},
-                 {both, far_soft, 0},
+                 {both, other_both, SWL_TRANSPORT_MLX5},
+                 {soft, other_soft, 0},
+                 {both, other_soft, 0},
                  {both, none, 0}};
 
     for (const auto &c : cases) {

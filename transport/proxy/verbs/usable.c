@@ -64,7 +64,7 @@ bool swl_verbs_wire_usable(const struct swl_verbs *verbs, const struct swl_nic_c
                            char *why, size_t why_bytes)
 {
     const struct swl_nic_ib *ib = swl_nic_ib_of(config->settings.ib);
-    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_ANY, config->near,
+    const struct swl_port_want want = {ib->hca, ib->gid_index, SWL_PORT_ANY, config->proximity,
                                        ib->pkey};
     struct ibv_context *context = NULL;
     struct swl_port port;

@@ -26,7 +26,7 @@ static ncclResult_t open_device(struct verbs_wire *w, const struct swl_wire_conf
     const struct swl_port_want want = {.hca = ib->hca,
                                        .gid_index = ib->gid_index,
                                        .kind = SWL_PORT_ANY,
-                                       .near = config->near,
+                                       .proximity = config->proximity,
                                        .pkey = ib->pkey};
     char text[256];
 
@@ -134,7 +134,7 @@ ncclResult_t swl_verbs_wire_open(struct swl_wire **wire_p, const struct swl_wire
         (void)close_all(w);
         return rc;
     }
-    swl_sysfs_cpus(config->near ? config->near->root : NULL, w->port.name, w->cpus,
+    swl_sysfs_cpus(config->proximity ? config->proximity->root : NULL, w->port.name, w->cpus,
                    sizeof(w->cpus));
     *wire_p = &w->base;
     return ncclSuccess;

@@ -1,4 +1,4 @@
-/* blocks_move.cuh: payload of a software NIC on blocks: a board of moves that the warps of a team share.
+/* blocks_copy.cuh: payload of a software NIC on blocks: a queue of moves that the warps of a team share.
  *
  * Layer: transport/soft, used by blocks.cuh. Owns nothing. Plain loads and stores: they are ordered by
  * the barriers around them. What a lane loads is on its way before it stores the first of it. */
@@ -17,12 +17,12 @@ struct nic_move {
     uint8_t *to;
     const uint8_t *from;
     uint32_t bytes, piece;
-    uint32_t end; /* pieces of the board up to and with this move's */
+    uint32_t end; /* pieces of the queue up to and with this move's */
     uint32_t pad;
 };
 
 /* What a leader tells its team. Written before the team's barrier, read behind it. */
-struct nic_board {
+struct nic_copy_queue {
     uint32_t moves;  /* or NIC_END */
     uint32_t pieces; /* of all moves */
     uint32_t pad[2];
@@ -119,22 +119,22 @@ SWL_DEV struct nic_move nic_move_of(uint8_t *to, const uint8_t *from, uint32_t b
     return {to, from, bytes, piece, 0, 0};
 }
 
-/* All of a board with little on it, by one warp: loads and stores are the shorter way then. */
-SWL_DEV void nic_place_alone(const struct nic_board *board)
+/* All of a queue with little on it, by one warp: loads and stores are the shorter way then. */
+SWL_DEV void nic_place_alone(const struct nic_copy_queue *queue)
 {
-    for (uint32_t i = 0; i < board->moves; i++) {
-        const struct nic_move move = board->move[i];
+    for (uint32_t i = 0; i < queue->moves; i++) {
+        const struct nic_move move = queue->move[i];
 
         nic_copy(move.to, move.from, move.bytes, static_cast<uint32_t>(lane_id()), 32);
     }
 }
 
-/* This warp's share of the board: its pieces are dealt to the warps in turn. */
-SWL_DEV void nic_place(const struct nic_board *board, uint32_t warp, uint32_t warps)
+/* This warp's share of the queue: its pieces are distributed to the warps in turn. */
+SWL_DEV void nic_place(const struct nic_copy_queue *queue, uint32_t warp, uint32_t warps)
 {
-    const uint32_t pieces = board->pieces;
-    const struct nic_move *move = board->move;
-    uint32_t begin = 0; /* piece of the board that is the move's first */
+    const uint32_t pieces = queue->pieces;
+    const struct nic_move *move = queue->move;
+    uint32_t begin = 0; /* piece of the queue that is the move's first */
 
     for (uint32_t p = warp; p < pieces; p += warps) {
         uint32_t at;

@@ -1,15 +1,15 @@
-/* blocks_desk.cuh: what a team of a software NIC on blocks keeps in shared memory for the life of a
- * kernel: its board, the regions it has looked up, its queue pairs. Layer: transport/soft, used by
+/* blocks_team.cuh: what a team of a software NIC on blocks keeps in shared memory for the life of a
+ * kernel: its queue, the regions it has looked up, its queue pairs. Layer: transport/soft, used by
  * blocks.cuh.
  *
- * Everything here is the leader's; helpers see the board only. Regions and the fixed part of queue
- * pairs change between kernels only. A queue pair is written back after each visit that changed it, all
+ * Everything here is the leader's; helpers see the queue only. Regions and the fixed part of queue
+ * pairs change between kernels only. A queue pair is written back after each service that changed it, all
  * but `peer_failed`, which the peer's executor sets in device memory and is always read there. */
 #pragma once
 
 #include "device.h"
 #include "kernels/device/wait.cuh"
-#include "transport/soft/blocks_move.cuh"
+#include "transport/soft/blocks_copy.cuh"
 
 #define SOFT_FN SWL_DEV
 #include "transport/host/core.cuh"
@@ -42,7 +42,7 @@ struct nic_part {
     uint32_t warps, warp;        /* of the team */
     uint32_t index, count, nown; /* of all teams of the grid; queue pairs of this team */
     uint32_t nkept;              /* of these, in shared memory */
-    char *at;                    /* of the team: desk, queue pairs */
+    char *at;                    /* of the team: memory, queue pairs */
     uint32_t nknown;
     uint32_t kept_at;
 };
@@ -72,12 +72,13 @@ struct nic_team {
 };
 
 /* The room of a team; where there is more of it, more regions and queue pairs lie behind. */
-struct nic_desk {
+struct nic_team_memory {
     struct nic_team team;
-    struct nic_board board;
+    struct nic_copy_queue queue;
     struct nic_known known[NIC_KNOWN];
 };
-static_assert(sizeof(struct nic_desk) <= NIC_ROOM_BYTES && sizeof(struct nic_desk) % 16 == 0,
+static_assert(sizeof(struct nic_team_memory) <= NIC_ROOM_BYTES &&
+                  sizeof(struct nic_team_memory) % 16 == 0,
               "fits, and queue pairs behind it are aligned");
 static_assert(offsetof(struct soft_qp, peer_failed) % 8 == 0 &&
                   offsetof(struct soft_qp, pad3) == offsetof(struct soft_qp, peer_failed) + 4,
@@ -103,7 +104,7 @@ SWL_DEV struct nic_part nic_part_of(const struct soft_port *port, const struct n
     bytes = room.bytes / p.teams & ~127u;
     p.at = room.at + p.mine * bytes;
     p.nknown = bytes >= 8 * NIC_ROOM_BYTES ? NIC_KNOWN_MOST : NIC_KNOWN;
-    p.kept_at = static_cast<uint32_t>(offsetof(struct nic_desk, known) +
+    p.kept_at = static_cast<uint32_t>(offsetof(struct nic_team_memory, known) +
                                       p.nknown * sizeof(struct nic_known));
     p.nkept = swl_min_u32(swl_min_u32(p.nown, NIC_KEPT),
                           (bytes - p.kept_at) / static_cast<uint32_t>(sizeof(struct soft_qp)));
@@ -124,9 +125,9 @@ struct nic_memory {
     }
 };
 
-SWL_DEV struct nic_board *nic_board_of(struct nic_team *t)
+SWL_DEV struct nic_copy_queue *nic_copy_queue_of(struct nic_team *t)
 {
-    return &reinterpret_cast<struct nic_desk *>(t)->board;
+    return &reinterpret_cast<struct nic_team_memory *>(t)->queue;
 }
 
 /* ---- queue pairs ---- */

@@ -1,10 +1,10 @@
-/* blocks_look.cuh: how a leader of a software NIC on blocks finds work and ends what cannot go on:
+/* blocks_service.cuh: how a leader of a software NIC on blocks finds work and ends what cannot go on:
  * doorbells, time limits, completions, errors. Layer: transport/soft, used by blocks.cuh.
  *
  * Order: in the head of blocks.cuh. */
 #pragma once
 
-#include "transport/soft/blocks_desk.cuh"
+#include "transport/soft/blocks_team.cuh"
 
 #define NIC_NONE  0xffffffffu
 #define NIC_NEVER (~0ull)
@@ -42,8 +42,8 @@ SWL_DEV void nic_complete_error(struct soft_qp *qp, uint64_t index, uint32_t syn
 /* The peer learns that this end answers nobody any more. */
 SWL_DEV void nic_tell(struct soft_qp *qp)
 {
-    if (qp->far_live && !qp->told)
-        publish_to_peer(&soft_qp_at(qp->far_live, qp->peer_qp)->peer_failed, 1u);
+    if (qp->remote_live && !qp->told)
+        publish_to_peer(&soft_qp_at(qp->remote_live, qp->peer_qp)->peer_failed, 1u);
     qp->told = 1;
 }
 
