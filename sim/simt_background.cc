@@ -45,12 +45,12 @@ void sleep_ns(uint64_t ns)
  * while a sleeper that wakes is soon let in. */
 void give_way(uint64_t since, uint64_t least, uint64_t most)
 {
-    const uint64_t now = background_time(), nap = (now - since) / 8;
+    const uint64_t now = background_time(), idle = (now - since) / 8;
 
     if (now - since < kYieldNs)
         sched_yield();
     else
-        sleep_ns(nap < least ? least : nap > most ? most : nap);
+        sleep_ns(idle < least ? least : idle > most ? most : idle);
 }
 
 void *thread_main(void *arg)

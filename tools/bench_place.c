@@ -113,7 +113,7 @@ bool bench_place_nodes(struct bench_options *o)
 /* ---- GPUs and communicator ---- */
 
 /* GPU of each rank: the list in turn, or blocks of ranks on one GPU after the other. */
-static bool deal_devices(struct bench_options *o)
+static bool assign_devices(struct bench_options *o)
 {
     const int nranks = o->size.nranks, ndevices = swl_ranks_devices();
     const bool launched = o->place == BENCH_LAUNCHED;
@@ -172,7 +172,7 @@ static bool needs_standin(const struct bench_options *o)
 bool bench_job_place(struct bench_options *o, char **argv)
 {
     swl_ranks_environment();
-    if (!deal_devices(o))
+    if (!assign_devices(o))
         return false;
     if (SWL_EMULATED && o->place == BENCH_LAUNCHED && o->size.nranks > 1) {
         fprintf(stderr, "swimlane-bench: emulated ranks that a launcher starts do not find each "

@@ -160,7 +160,7 @@ static uint32_t count_slashes(const char *text)
 
 struct swl_pci_distance swl_pci_distance(const char *root, const char *gpu, const char *nic)
 {
-    struct swl_pci_distance d = {SWL_PCI_FAR, 0};
+    struct swl_pci_distance d = {SWL_PCI_OTHER, 0};
     const size_t above = sizeof("/sys/devices/") - 1;
     char link[SWL_SYSFS_PATH], a[SWL_SYSFS_PATH], b[SWL_SYSFS_PATH];
     size_t common;
@@ -190,7 +190,7 @@ const char *swl_pci_level_text(uint32_t level)
     static const char *const texts[] = {"one PCIe switch or port", "one host bridge",
                                         "one NUMA node", "far or unknown"};
 
-    return texts[level < SWL_COUNT_OF(texts) ? level : SWL_PCI_FAR];
+    return texts[level < SWL_COUNT_OF(texts) ? level : SWL_PCI_OTHER];
 }
 
 void swl_pci_nearest_first(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order)

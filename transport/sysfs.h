@@ -32,7 +32,7 @@ enum swl_pci_level {
     SWL_PCI_SWITCH, /* below one PCIe switch or port */
     SWL_PCI_BRIDGE, /* below one host bridge */
     SWL_PCI_NUMA,   /* on one NUMA node */
-    SWL_PCI_FAR     /* elsewhere, or unknown */
+    SWL_PCI_OTHER   /* elsewhere, or unknown */
 };
 struct swl_pci_distance {
     uint32_t level; /* enum swl_pci_level */

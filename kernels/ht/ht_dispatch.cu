@@ -37,8 +37,8 @@ SWL_DEV struct dispatch_block dispatch_block_of(const struct swl_dispatch_args *
     b.common = block_common_of();
     b.h = handle_view_at(b.g, a->handle, &a->at, a->topk);
     b.shared = a->shared;
-    b.near = b.h.list_start[list]; /* passes while the call begins */
-    b.near_end = b.h.list_start[list + 1];
+    b.own_list = b.h.list_start[list]; /* passes while the call begins */
+    b.own_list_end = b.h.list_start[list + 1];
     b.h.place = (const uint32_t *)(shared + b.shared.places);
     b.rings = ring_words_of((uint64_t *)(shared + b.shared.out_words),
                             (uint64_t *)(shared + b.shared.in_words), a->block.nrings);

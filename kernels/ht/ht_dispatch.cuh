@@ -11,8 +11,8 @@ struct dispatch_block { /* equal in all threads, but for `waiter` */
     struct waiter waiter; /* of this warp */
     struct handle_view h;
     struct swl_block shared;
-    struct ring_words rings; /* of the channel */
-    uint32_t near, near_end; /* of the list of the own node; not valid before handle_fits */
+    struct ring_words rings;         /* of the channel */
+    uint32_t own_list, own_list_end; /* of the list of the own node; not valid before handle_fits */
     uint32_t channel;
     uint32_t slot_row_at; /* of the row in a network slot */
 };

@@ -95,8 +95,8 @@ SWL_DEV struct token_cursor token_cursor_of(const struct dispatch_block *b, uint
     struct token_cursor k = {};
     uint32_t ones;
 
-    k.token = b->h.list + b->near;
-    k.tokens = fits ? b->near_end - b->near : 0;
+    k.token = b->h.list + b->own_list;
+    k.tokens = fits ? b->own_list_end - b->own_list : 0;
     k.lanes = lane_assignment_of(b->a->topk, SELECT_TOKENS_MAX);
     k.part = SELECT_ALL;
     if (nwriters > nself && g->shape.nlocal > 1) {

@@ -13,7 +13,7 @@
  * busy link; so there are none but the tails.
  *
  * Tails are published late and for several rows at once: every `publish_every` rows a mark is set, and
- * published when SWL_LAG more pieces have been stored, so that the marked rows' stores have had time to
+ * published when SWL_PUBLISH_DELAY more pieces have been stored, so that the marked rows' stores have had time to
  * complete. A warp never waits for credit or for new work with a finished row unpublished
  * (row_write_flush). */
 #pragma once
@@ -22,8 +22,8 @@
 #include "kernels/common/open_record.cuh"
 #include "kernels/common/select.cuh"
 
-#define SWL_LAG         4u  /* pieces */
-#define SWL_CADENCE_MAX 16u /* rows */
+#define SWL_PUBLISH_DELAY     4u  /* pieces */
+#define SWL_PUBLISH_EVERY_MAX 16u /* rows */
 
 struct local_ring {     /* of one destination; in shared memory, this warp's alone */
     uint64_t sent;      /* next position */
@@ -129,7 +129,7 @@ SWL_DEV void row_write_begin(struct row_writer *rw)
     rw->publish_every =
         warp_any(slots_carry_rows) ? g->shape.local_slots : swl_record_slots(&g->shape);
     rw->publish_every =
-        swl_min_u32(rw->publish_every / 4 > 0 ? rw->publish_every / 4 : 1, SWL_CADENCE_MAX);
+        swl_min_u32(rw->publish_every / 4 > 0 ? rw->publish_every / 4 : 1, SWL_PUBLISH_EVERY_MAX);
     rw->unmarked = rw->marked = rw->mark_piece = 0;
     warp_sync();
 }
@@ -178,8 +178,8 @@ SWL_DEV bool row_write_flush(struct row_writer *rw)
 SWL_DEV void row_write_mark(struct row_writer *rw)
 {
     rw->unmarked++;
-    if (rw->marked && rw->copier->stored - rw->mark_piece >= SWL_LAG) {
-        bulk_wait<SWL_LAG>(); /* what was stored before the mark is complete */
+    if (rw->marked && rw->copier->stored - rw->mark_piece >= SWL_PUBLISH_DELAY) {
+        bulk_wait<SWL_PUBLISH_DELAY>(); /* what was stored before the mark is complete */
         row_write_publish(rw, false);
     } else if (!rw->marked && rw->unmarked >= rw->publish_every) {
         for (uint32_t gpu = lane_id(); gpu < rw->g->shape.nlocal; gpu += 32)

@@ -17,7 +17,7 @@ static_assert(sizeof(struct swl_nic_address) == SWL_CONTROL_BYTES, "an address f
 /* One queue pair, within the rounds of its pair. */
 struct connection {
     struct swl_qp_recovery_connection is;
-    bool offered, connected, told, adopted;
+    bool address_sent, connected, told, adopted;
     bool has_theirs;
     bool dirty; /* reset in a round that has not come to its end */
     struct swl_nic_address mine, theirs;
@@ -47,7 +47,7 @@ struct swl_qp_recovery {
     uint32_t stopped;    /* the rank that said STOP; UINT32_MAX: none */
 };
 
-ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **mend_p,
+ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **recovery_p,
                                   const struct swl_qp_recovery_ops *ops, void *context,
                                   const struct swl_qp_recovery_connection *connections,
                                   uint32_t nconnections)
@@ -75,7 +75,7 @@ ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **mend_p,
         m->pairs[p].rank = connections[i].rank;
         m->npairs += p == m->npairs;
     }
-    *mend_p = m;
+    *recovery_p = m;
     return ncclSuccess;
 }
 
@@ -111,7 +111,7 @@ static void start_pair(struct swl_qp_recovery *m, struct pair *p)
 
         if (l->is.rank != p->rank)
             continue;
-        l->offered = l->connected = l->told = l->adopted = l->has_theirs = false;
+        l->address_sent = l->connected = l->told = l->adopted = l->has_theirs = false;
         p->broken = p->broken || l->dirty;
     }
 }
@@ -183,7 +183,7 @@ static void on_link(struct swl_qp_recovery *m, const struct pair *p,
 
     if (!l)
         return;
-    if (message->kind == SWL_QP_RECOVERY_OFFER) {
+    if (message->kind == SWL_QP_RECOVERY_ADDRESS) {
         memcpy(l->theirs.bytes, message->bytes, sizeof(l->theirs.bytes));
         l->has_theirs = true;
     } else if (!l->adopted) {
@@ -257,11 +257,11 @@ static ncclResult_t step_link(struct swl_qp_recovery *m, const struct pair *p, u
     struct connection *l = &m->connections[i];
     struct swl_control_message message = {.value = {0, 0, l->is.key}};
 
-    if (!l->offered) {
+    if (!l->address_sent) {
         memcpy(message.bytes, l->mine.bytes, sizeof(l->mine.bytes));
-        l->offered = send_step(m, p, SWL_QP_RECOVERY_OFFER, &message);
+        l->address_sent = send_step(m, p, SWL_QP_RECOVERY_ADDRESS, &message);
     }
-    if (l->offered && l->has_theirs && !l->connected) {
+    if (l->address_sent && l->has_theirs && !l->connected) {
         SWL_TRY(m->ops->connect(m->context, i, &l->theirs));
         l->connected = true;
     }

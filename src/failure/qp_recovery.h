@@ -10,8 +10,8 @@
  *   ASK {round, newest round heard of the peer, broken?}   both; repeated when the peer's round is news.
  *       A rank that reads its own round in the peer's ASK knows that both are in this pair of rounds.
  *       Nothing broken at either end: this pair is done.
- *   OFFER {rounds, connection, address}   after a reset of all queue pairs of the pair: nothing of before
- *       arrives any more. Who has the peer's OFFER connects; then the words that the peer adds to rest.
+ *   ADDRESS {rounds, connection, address}   after a reset of all queue pairs of the pair: nothing of before
+ *       arrives any more. Who has the peer's ADDRESS connects; then the words that the peer adds to rest.
  *   WORDS {rounds, connection, 4 words}   what the peer's adds have brought there. Who has them counts on from
  *       them. The peer is connected, too: a pair that has all words may post.
  *   STOP {rounds, code}             this rank cannot go on; the peer need not wait for the limit.
@@ -40,7 +40,7 @@ struct swl_nic_address; /* transport/nic.h */
 
 enum swl_qp_recovery_kind {
     SWL_QP_RECOVERY_ASK = SWL_CONTROL_USER + 16,
-    SWL_QP_RECOVERY_OFFER,
+    SWL_QP_RECOVERY_ADDRESS,
     SWL_QP_RECOVERY_WORDS_MESSAGE,
     SWL_QP_RECOVERY_STOP,
     SWL_QP_RECOVERY_END
@@ -68,7 +68,7 @@ struct swl_qp_recovery_connection {
 
 struct swl_qp_recovery;
 
-ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **mend_p,
+ncclResult_t swl_qp_recovery_open(struct swl_qp_recovery **recovery_p,
                                   const struct swl_qp_recovery_ops *ops, void *context,
                                   const struct swl_qp_recovery_connection *connections,
                                   uint32_t nconnections);

@@ -119,10 +119,10 @@ ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_c
 uint32_t swl_group_files_left(void);
 /* A process that cannot open what any rank needs is refused on all ranks: with fewer, a rank cannot even find
  * out where it is, and what it says of itself means nothing. */
-ncclResult_t swl_group_check_few_files(const struct swl_rank_capabilities *facts, uint32_t nranks);
+ncclResult_t swl_group_check_few_files(const struct swl_rank_capabilities *ranks, uint32_t nranks);
 /* The same of one that cannot open as many as the sockets of its ranks need. */
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
-                                   const struct swl_rank_capabilities *facts,
+                                   const struct swl_rank_capabilities *ranks,
                                    const struct swl_driver_report *networks);
 
 /* Which NIC drivers work on this rank; local. */

@@ -27,13 +27,13 @@
 #endif
 #define DEEP 8 /* messages under way */
 
-mtype = { ASK, OFFER, WORDS, STOP };
+mtype = { ASK, ADDRESS, WORDS, STOP };
 chan to[2] = [DEEP] of { mtype, byte, byte, byte }; /* kind, round, round heard of the peer, value */
 
 /* Of a rank, as in struct pair and struct link. */
 byte round[2], heard[2], answered[2];
 bool broken[2], theirs_broken[2], ask[2], agreed[2], is_reset[2], done[2], stopped[2];
-bool offered[2], connected[2], told[2], adopted[2], has_theirs[2], dirty[2];
+bool address_sent[2], connected[2], told[2], adopted[2], has_theirs[2], dirty[2];
 byte mine[2], theirs[2]; /* addresses: how often that end has been reset */
 byte words[2];           /* READ_FIRST: the word when the round began */
 
@@ -58,7 +58,7 @@ inline start_pair() {
     agreed[i] = false;
     is_reset[i] = false;
     done[i] = false;
-    offered[i] = false;
+    address_sent[i] = false;
     connected[i] = false;
     told[i] = false;
     adopted[i] = false;
@@ -126,7 +126,7 @@ inline hear() {
     :: kind != ASK && OF_THESE_ROUNDS ->
         if
         :: kind == STOP -> stopped[i] = true
-        :: kind == OFFER -> theirs[i] = v; has_theirs[i] = true
+        :: kind == ADDRESS -> theirs[i] = v; has_theirs[i] = true
         :: kind == WORDS && !adopted[i] -> posted[i] = v; adopted[i] = true
         :: else
         fi
@@ -165,11 +165,11 @@ proctype rank(byte i) {
         under_way[y] = 0; /* what comes later is for an end that is no more */
         is_reset[i] = true
     }
-    :: d_step { MENDS && is_reset[i] && !offered[i] && nfull(to[y]) ->
-        to[y]!OFFER, round[i], heard[i], mine[i];
-        offered[i] = true
+    :: d_step { MENDS && is_reset[i] && !address_sent[i] && nfull(to[y]) ->
+        to[y]!ADDRESS, round[i], heard[i], mine[i];
+        address_sent[i] = true
     }
-    :: d_step { MENDS && offered[i] && has_theirs[i] && !connected[i] ->
+    :: d_step { MENDS && address_sent[i] && has_theirs[i] && !connected[i] ->
         with[i] = theirs[i];
         connected[i] = true
     }

@@ -525,7 +525,7 @@ TEST(Mend, MessagesOfStrangersAndOfOtherRoundsAreIgnored)
     m.kind = SWL_QP_RECOVERY_ASK;
     swl_qp_recovery_on_message(w.ranks[0]->recovery, &m);
     m.from = 1;
-    for (int kind = SWL_QP_RECOVERY_OFFER; kind <= SWL_QP_RECOVERY_STOP; kind++) {
+    for (int kind = SWL_QP_RECOVERY_ADDRESS; kind <= SWL_QP_RECOVERY_STOP; kind++) {
         m.kind = static_cast<uint16_t>(kind);
         m.value[0] = 77;
         m.value[1] = 78;

@@ -38,8 +38,8 @@ TEST(Sysfs, NearerNicsHaveSmallerScores)
         uint32_t level, hops;
     } cases[] = {{"same_switch", SWL_PCI_SWITCH, 4}, {"same_port", SWL_PCI_SWITCH, 4},
                  {"same_bridge", SWL_PCI_BRIDGE, 6}, {"same_numa", SWL_PCI_NUMA, 0},
-                 {"other_numa", SWL_PCI_FAR, 0},     {"rxe0", SWL_PCI_FAR, 0},
-                 {"missing", SWL_PCI_FAR, 0}};
+                 {"other_numa", SWL_PCI_OTHER, 0},   {"rxe0", SWL_PCI_OTHER, 0},
+                 {"missing", SWL_PCI_OTHER, 0}};
     uint32_t last = 0;
 
     for (const auto &c : cases) {
@@ -50,8 +50,9 @@ TEST(Sysfs, NearerNicsHaveSmallerScores)
         EXPECT_GE(swl_pci_distance_score(d), last) << c.nic;
         last = swl_pci_distance_score(d);
     }
-    EXPECT_EQ(swl_pci_distance(tree.root.c_str(), nullptr, "same_port").level, SWL_PCI_FAR);
-    EXPECT_EQ(swl_pci_distance(tree.root.c_str(), "0000:99:00.0", "same_port").level, SWL_PCI_FAR);
+    EXPECT_EQ(swl_pci_distance(tree.root.c_str(), nullptr, "same_port").level, SWL_PCI_OTHER);
+    EXPECT_EQ(swl_pci_distance(tree.root.c_str(), "0000:99:00.0", "same_port").level,
+              SWL_PCI_OTHER);
 }
 
 TEST(Sysfs, F113_NearestFirstAndEquallyNearOnesInTurn)
@@ -75,7 +76,7 @@ TEST(Sysfs, AddressesAreComparedAsWholeFolders)
 
     tree.pci(below("pci0000:1", "0000:16:01.0/0000:1a:00.0"), -1);
     tree.nic("mlx5_0", below("pci0000:16", "0000:16:01.0/0000:17:00.0"), -1);
-    EXPECT_EQ(from_gpu(tree, "mlx5_0").level, SWL_PCI_FAR);
+    EXPECT_EQ(from_gpu(tree, "mlx5_0").level, SWL_PCI_OTHER);
 }
 
 TEST(Sysfs, CpusNearANicAreThoseOfItsDeviceOrNode)

@@ -28,6 +28,18 @@ class Words(unittest.TestCase):
         self.assertEqual(found("src/a.c", '/* says "mend this now" */ f("mend");\n'), [])
         self.assertEqual(found("tests/a.cc", 'f("mend this now");\n'), [])
 
+    def test_retired_names_are_found_in_identifiers_and_names_of_files(self):
+        (problem,) = found("src/a.c", "int a;\nswl_mend_open(SWL_A);\n")
+        self.assertIn("line 2: 'mend' in swl_mend_open", problem)
+        self.assertEqual(len(found("transport/a.cuh", "struct SWL_OOB_X x; /* mend */\n")), 1)
+        self.assertEqual(len(found("src/failure/mend.c", "int a;\n")), 1)
+        self.assertEqual(len(found("transport/site/CMakeLists.txt", "a\n")), 1)
+
+    def test_parts_of_words_strings_includes_and_tests_are_no_retired_names(self):
+        self.assertEqual(found("src/a.c", 'int amend, mending = f("mend", MSG_PEEK);\n'), [])
+        self.assertEqual(found("src/a.c", '#include <linux/mend.h>\n'), [])
+        self.assertEqual(found("tests/unit/mend_test.cc", "int mend;\n"), [])
+
     def test_a_link_needs_its_page_and_heading(self):
         good = "[x](a.md) [y](a.md#rows-and-slots-2) [z](../README.md) [w](https://a.b/c)\n"
         self.assertEqual(found("docs/b.md", good), [])

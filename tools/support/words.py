@@ -3,8 +3,8 @@
 
 Retired words are looked for in documents and in texts that users see: strings with a blank in the product's
 sources. In documents, code in backticks is no prose. Links and citations of documents are looked for in
-documents and sources. docs/glossary.md has the words that are used. Prints one line per violation, exit
-code 1 if there is any.
+documents and sources. Retired names are looked for in identifiers and file names of the product.
+docs/glossary.md has the words that are used. Prints one line per violation, exit code 1 if there is any.
 """
 import os
 import re
@@ -25,9 +25,37 @@ RETIRED = {
     r"peer,(proxy|devx|rdma)": "peer,verbs or peer,mlx5",
     r"nap|dice|mlv": "sleep, random, mlx5",
 }
+# part of an identifier or file name between underscores, in small letters: what to write instead
+NAMES = {
+    "alarm alarms": "error_page or error_word",
+    "apart": "multi_process, no_overlap",
+    "cadence lag": "publish_every, publish_delay",
+    "deal dealt": "lane_assignment, distribute",
+    "desk board visit": "team memory, copy_queue, service",
+    "dice": "random_below",
+    "facts": "capabilities, reports",
+    "far near offer offers": "remote, local, export, proximity",
+    "mend mends mended": "qp_recovery",
+    "mlv": "mlx5_verbs",
+    "mover": "dma",
+    "nap naps": "sleep_until",
+    "oob": "control",
+    "pace paced": "wire_model",
+    "peek tally": "load_relaxed, add_relaxed",
+    "rehearse": "fault_injection",
+    "site": "sysfs, pci",
+    "straddle straddles straddled straddler": "crosses_budget",
+    "terms": "contributions",
+    "walk": "cursor",
+}
+NAMES = {name: instead for names, instead in NAMES.items() for name in names.split()}
+# names of others
+FOREIGN = {"MSG_PEEK"}
 RETIRED = {re.compile(rf"\b({word})\b", re.IGNORECASE): instead for word, instead in RETIRED.items()}
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
+INCLUDE = re.compile(r"^\s*#\s*include[^\n]*", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 CITED = re.compile(r"\b(?:[\w-]+/)*[\w-]+\.md\b")
 
@@ -65,6 +93,22 @@ def retired_words(path, text):
                 yield f"line {n}: '{match.group(0)}' is retired: {instead}"
 
 
+def retired_names(path, text):
+    if not path.startswith(PRODUCT):
+        return
+    for part in re.split(r"[^a-z0-9]+", path.lower()):
+        if part in NAMES:
+            yield f"'{part}' in the file's name is retired: {NAMES[part]}"
+    if not path.endswith(SOURCES):
+        return
+    code = COMMENT.sub(blank, text)
+    for n, line in enumerate(LITERAL.sub(blank, INCLUDE.sub(blank, code)).split("\n"), 1):
+        for name in re.findall(r"[A-Za-z_]\w*", line):
+            for part in set(name.lower().split("_")) & NAMES.keys():
+                if name not in FOREIGN:
+                    yield f"line {n}: '{part}' in {name} is retired: {NAMES[part]}"
+
+
 def broken_links(path, text, read):
     """read(path): the text of a file of the project, or None."""
     if not path.endswith(".md"):
@@ -92,6 +136,7 @@ def missing_documents(path, text, documents):
 
 def problems_of(path, text, read, documents):
     yield from retired_words(path, text)
+    yield from retired_names(path, text)
     yield from broken_links(path, text, read)
     yield from missing_documents(path, text, documents)
 

@@ -167,7 +167,7 @@ static void take_completion(struct verbs_wire *w, struct verbs_queue *q, const s
 }
 
 /* What is complete, in order. */
-static void settle(const struct verbs_wire *w, struct verbs_queue *q)
+static void count_done(const struct verbs_wire *w, struct verbs_queue *q)
 {
     /* acquire: pairs with the device's write, which is behind the peer's add */
     const uint64_t applied = __atomic_load_n(&q->mailbox->applied, __ATOMIC_ACQUIRE);
@@ -214,7 +214,7 @@ static bool next_done(struct verbs_wire *w, uint32_t i, struct swl_wire_done *do
         return false;
     if (q->adds != SWL_ADDS_ATOMICS || q->sent != q->posted)
         drain(w, q);
-    settle(w, q);
+    count_done(w, q);
     if (q->done != q->told) {
         *done = (struct swl_wire_done){.index = q->done - 1, .qp = i};
         q->told = q->done;
