@@ -58,11 +58,36 @@ static bool take_gpu(const char *text, const char **gpu_p)
     return true;
 }
 
+enum taken { TAKEN, BAD_VALUE, UNKNOWN };
+
+/* An option with a value, NULL: none follows. *means_p: what it may be. */
+static enum taken take(struct info_options *o, const char *word, const char *value,
+                       const char **means_p)
+{
+    bool good;
+
+    *means_p = "a number of 1 to 4096";
+    if (strcmp(word, "--nodes") == 0) {
+        good = take_number(value, &o->nodes);
+    } else if (strcmp(word, "--ranks-per-node") == 0) {
+        good = take_number(value, &o->ranks_per_node);
+    } else if (strcmp(word, "--root") == 0) {
+        *means_p = "a folder that there is";
+        good = take_root(value, &o->root);
+    } else if (strcmp(word, "--gpu") == 0) {
+        *means_p = "a PCI address like 0000:18:00.0";
+        good = take_gpu(value, &o->gpu);
+    } else {
+        return UNKNOWN;
+    }
+    return good ? TAKEN : BAD_VALUE;
+}
+
 /* 0: run; else what main returns, plus one. */
 static int parse_arguments(struct info_options *o, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL, *means;
 
         if (strcmp(word, "--help") == 0) {
             help();
@@ -72,16 +97,18 @@ static int parse_arguments(struct info_options *o, int argc, char **argv)
             o->json = true;
             continue;
         }
-        if ((strcmp(word, "--nodes") == 0 && take_number(next, &o->nodes)) ||
-            (strcmp(word, "--ranks-per-node") == 0 && take_number(next, &o->ranks_per_node)) ||
-            (strcmp(word, "--root") == 0 && take_root(next, &o->root)) ||
-            (strcmp(word, "--gpu") == 0 && take_gpu(next, &o->gpu))) {
+        switch (take(o, word, next, &means)) {
+        case TAKEN:
             i++;
-            continue;
+            break;
+        case BAD_VALUE:
+            fprintf(stderr, "swimlane-info: %s needs %s%s%s%s\n", word, means,
+                    next ? ", not '" : "", next ? next : "", next ? "'" : "");
+            return 3;
+        case UNKNOWN:
+            fprintf(stderr, "swimlane-info: unknown option %s (--help lists the options)\n", word);
+            return 3;
         }
-        fprintf(stderr,
-                "swimlane-info: %s is unknown, or its value is (--help lists the options)\n", word);
-        return 3;
     }
     return 0;
 }

@@ -378,6 +378,11 @@ class Info(unittest.TestCase):
             self.assertEqual((got.returncode, got.stdout), (2, ""), words)
             self.assertIn(words[0], got.stderr)
         self.assertEqual(run("--help").returncode, 0)
+        for words, said in ((["--nodes", "0"], "--nodes needs a number of 1 to 4096, not '0'"),
+                            (["--root", "/none"], "--root needs a folder that there is, not '/none'"),
+                            (["--gpu"], "--gpu needs a PCI address like 0000:18:00.0"),
+                            (["--node", "2"], "unknown option --node (--help lists the options)")):
+            self.assertEqual(run(*words).stderr, f"swimlane-info: {said}\n")
 
 
 if __name__ == "__main__":
