@@ -356,6 +356,24 @@ inline void nic_run_able(uint64_t seed, const nic_options &options, void (*test)
     nic_run_proxies(seed, options, test);
 }
 
+inline nic_options nic_with_faults(const char *faults)
+{
+    nic_options o;
+
+    o.faults = faults;
+    return o;
+}
+
+// A test whose body takes the world `w` of such a run, with seeds from 0.
+#define NIC_TEST(suite, name, run, nseeds, options)                                                \
+    static void suite##_##name(nic_world &w);                                                      \
+    TEST(suite, name)                                                                              \
+    {                                                                                              \
+        for (uint64_t seed = 0; seed < (nseeds); seed++)                                           \
+            run(seed, options, suite##_##name);                                                    \
+    }                                                                                              \
+    static void suite##_##name(nic_world &w)
+
 // ---- posting and looking without a kernel ----
 
 inline bool nic_never(void *)

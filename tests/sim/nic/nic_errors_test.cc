@@ -217,7 +217,7 @@ void bad_doorbells(nic_world &w)
     EXPECT_EQ(nic_status(*s.me).syndrome, static_cast<uint32_t>(SWL_SYNDROME_LOCAL_OPERATION));
 }
 
-void doorbell_without_record(nic_world &w)
+NIC_TEST(NicErrors, DoorbellBeforeItsRecordIsAnError, nic_run_all, 1, nic_options())
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
 
@@ -228,7 +228,7 @@ void doorbell_without_record(nic_world &w)
     EXPECT_EQ(*s.peer->word(0), 0u);
 }
 
-void doorbell_of_another_queue(nic_world &w)
+NIC_TEST(NicErrors, DoorbellOfAnotherQueueIsAnError, nic_run_all, 1, nic_options())
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
 
@@ -241,7 +241,7 @@ void doorbell_of_another_queue(nic_world &w)
     EXPECT_EQ(*s.peer->word(0), 0u);
 }
 
-void rewritten_entry(nic_world &w)
+NIC_TEST(NicErrors, EntryRewrittenBeforeItsCompletionIsAnError, nic_run_on_host, 1, nic_options())
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
     struct swl_wqe nop;
@@ -284,7 +284,7 @@ void connect_anew(nic_world &w)
     }
 }
 
-void error_and_reset(nic_world &w)
+NIC_TEST(NicErrors, QueueIsUsableAgainAfterReset, nic_run_all, 4, nic_options())
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
 
@@ -331,7 +331,7 @@ void connected_alone(nic_world &w)
     expect_works(s, 0);
 }
 
-void peer_destroyed(nic_world &w)
+NIC_TEST(NicErrors, DestroyedPeerDoesNotAnswer, nic_run_on_host, 4, nic_options())
 {
     scene s = {&w, &w.rank[0], &w.rank[1], &w.rank[0].qps[0]};
 
@@ -343,7 +343,7 @@ void peer_destroyed(nic_world &w)
     EXPECT_EQ(nic_await(s.qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
 }
 
-void misuse(nic_world &w)
+NIC_TEST(NicErrors, MisuseByTheHostIsRefusedWithASentence, nic_run, 1, nic_options())
 {
     struct swl_nic *nic = w.rank[0].nic;
     struct swl_nic_address a;
@@ -383,31 +383,10 @@ TEST(NicErrors, DoorbellThatGoesBackIsAnError)
     nic_run_all(0, nic_options(), bad_doorbells);
 }
 
-TEST(NicErrors, DoorbellBeforeItsRecordIsAnError)
-{
-    nic_run_all(0, nic_options(), doorbell_without_record);
-}
-
-TEST(NicErrors, DoorbellOfAnotherQueueIsAnError)
-{
-    nic_run_all(0, nic_options(), doorbell_of_another_queue);
-}
-
-TEST(NicErrors, EntryRewrittenBeforeItsCompletionIsAnError)
-{
-    nic_run_on_host(0, nic_options(), rewritten_entry);
-}
-
 TEST(NicErrors, KeyOfAnOldRegistrationIsRefused)
 {
     nic_run_on_host(0, nic_options(), old_key);
     nic_run_proxies(0, nic_options(), old_key);
-}
-
-TEST(NicErrors, QueueIsUsableAgainAfterReset)
-{
-    for (uint64_t seed = 0; seed < 4; seed++)
-        nic_run_all(seed, nic_options(), error_and_reset);
 }
 
 TEST(NicErrors, PeerInErrorDoesNotAnswer)
@@ -422,15 +401,4 @@ TEST(NicErrors, PeerInErrorDoesNotAnswerAResetQueueEither)
 {
     // with TCP a host waits for the other one to connect
     nic_run(0, nic_options(), connected_alone);
-}
-
-TEST(NicErrors, DestroyedPeerDoesNotAnswer)
-{
-    for (uint64_t seed = 0; seed < 4; seed++)
-        nic_run_on_host(seed, nic_options(), peer_destroyed);
-}
-
-TEST(NicErrors, MisuseByTheHostIsRefusedWithASentence)
-{
-    nic_run(0, nic_options(), misuse);
 }

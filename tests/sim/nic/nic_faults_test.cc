@@ -54,7 +54,8 @@ void dropped(nic_world &w)
     EXPECT_EQ(nic_stats(0).dropped, 1u);
 }
 
-void dead_doorbell(nic_world &w)
+NIC_TEST(NicFaults, DeadDoorbellEndsTheWaitWithQueueAndPeer, nic_run_all, 1,
+         nic_with_faults("rank0:drop=0+"))
 {
     uint64_t begin = simt_now_ns();
 
@@ -97,7 +98,7 @@ void error_at(nic_world &w)
               static_cast<uint32_t>(nth % 2 ? SWL_SYNDROME_REMOTE_ACCESS : SWL_SYNDROME_RETRY));
 }
 
-void stalled(nic_world &w)
+NIC_TEST(NicFaults, StalledLinkRecovers, nic_run_all, 4, nic_options())
 {
     uint64_t begin = simt_now_ns();
 
@@ -110,7 +111,7 @@ void stalled(nic_world &w)
               w.options.timeout_ns); // through sockets it takes as long as it does
 }
 
-void stalled_for_good(nic_world &w)
+NIC_TEST(NicFaults, StallLongerThanTheLimitEndsTheWait, nic_run_all, 1, nic_options())
 {
     ASSERT_EQ(swl_host_set_faults(0, "stall=0ns+100s"), ncclSuccess);
     run_adds(w, 10, 1);
@@ -142,7 +143,7 @@ void dead_peer(nic_world &w)
     EXPECT_EQ(nic_status(w.rank[0]).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
 }
 
-void dead_self(nic_world &w)
+NIC_TEST(NicFaults, DeadNicSendsNothing, nic_run_all, 1, nic_options())
 {
     ASSERT_EQ(swl_host_set_faults(0, "dead=0ns"), ncclSuccess);
     run_adds(w, 5, 1);
@@ -165,7 +166,8 @@ void lossy(nic_world &w)
     EXPECT_EQ(nic_stats(0).errors, 0u);
 }
 
-void lost_for_good(nic_world &w)
+NIC_TEST(NicFaults, MessageLostEachTimeExceedsItsRetries, nic_run_able, 1,
+         nic_with_faults("rank0:loss=1000"))
 {
     uint64_t begin = simt_now_ns();
 
@@ -179,7 +181,8 @@ void lost_for_good(nic_world &w)
     EXPECT_GE(simt_now_ns() - begin, 1000000u) << "retry";
 }
 
-void held(nic_world &w)
+NIC_TEST(NicFaults, HeldCompletionsOnlyTakeTime, nic_run_able, 1,
+         nic_with_faults("rank0:hold=300us"))
 {
     uint64_t begin = simt_now_ns();
 
@@ -195,7 +198,7 @@ void held(nic_world &w)
 
 // The NIC is away from 100 us to 300 us. What was posted before is done, what is posted meanwhile is not,
 // and afterwards all connections are in error until both ends are reset.
-void restarted(nic_world &w)
+NIC_TEST(NicFaults, RestartedNicHasForgottenItsConnections, nic_run_able, 1, nic_options())
 {
     run_adds(w, 5, 1);
     EXPECT_EQ(ended_well, 1u);
@@ -295,7 +298,7 @@ void in_any_order(nic_world &w)
     memcpy(&landed[nlanded++ % 64], peer.data(0), 8);
 }
 
-void refused(nic_world &w)
+NIC_TEST(NicFaults, WhatBlocksCannotDoIsRefused, nic_run, 1, nic_options())
 {
     struct swl_nic_config config = {};
     struct swl_nic *nic;
@@ -315,7 +318,8 @@ void refused(nic_world &w)
     }
 }
 
-void faults_end(nic_world &w)
+NIC_TEST(NicFaults, FaultsEndWhenReplacedAndPostedWorkIsCoveredByTheNextDoorbell, nic_run_all, 1,
+         nic_options())
 {
     ASSERT_EQ(swl_host_set_faults(SWL_HOST_ALL_RANKS, "drop=0+"), ncclSuccess);
     run_adds(w, 2, 2, 0);
@@ -338,14 +342,6 @@ TEST(NicFaults, DroppedDoorbellIsCoveredByTheNext)
     nic_run_all(0, o, dropped);
 }
 
-TEST(NicFaults, DeadDoorbellEndsTheWaitWithQueueAndPeer)
-{
-    nic_options o;
-
-    o.faults = "rank0:drop=0+";
-    nic_run_all(0, o, dead_doorbell);
-}
-
 TEST(NicFaults, ErrorCompletionAtTheNthEntryEndsTheWait)
 {
     for (uint32_t n : {0u, 1u, 127u, 128u})
@@ -354,17 +350,6 @@ TEST(NicFaults, ErrorCompletionAtTheNthEntryEndsTheWait)
             nth = n;
             nic_run_all(seed, nic_options(), error_at);
         }
-}
-
-TEST(NicFaults, StalledLinkRecovers)
-{
-    for (uint64_t seed = 0; seed < 4; seed++)
-        nic_run_all(seed, nic_options(), stalled);
-}
-
-TEST(NicFaults, StallLongerThanTheLimitEndsTheWait)
-{
-    nic_run_all(0, nic_options(), stalled_for_good);
 }
 
 TEST(NicFaults, DelayAndJitterOnlyTakeTime)
@@ -390,16 +375,6 @@ TEST(NicFaults, DeadPeerIsReportedAsRetriesExceeded)
     nic_run_all(0, o, dead_peer);
 }
 
-TEST(NicFaults, DeadNicSendsNothing)
-{
-    nic_run_all(0, nic_options(), dead_self);
-}
-
-TEST(NicFaults, FaultsEndWhenReplacedAndPostedWorkIsCoveredByTheNextDoorbell)
-{
-    nic_run_all(0, nic_options(), faults_end);
-}
-
 TEST(NicFaults, LostMessagesAreSentAgain)
 {
     nic_options o;
@@ -409,27 +384,6 @@ TEST(NicFaults, LostMessagesAreSentAgain)
         nic_run_able(seed, o, lossy);
     o.faults = "rank0:loss=300;seed=7;retry=80us";
     nic_run_able(0, o, lossy);
-}
-
-TEST(NicFaults, MessageLostEachTimeExceedsItsRetries)
-{
-    nic_options o;
-
-    o.faults = "rank0:loss=1000";
-    nic_run_able(0, o, lost_for_good);
-}
-
-TEST(NicFaults, HeldCompletionsOnlyTakeTime)
-{
-    nic_options o;
-
-    o.faults = "rank0:hold=300us";
-    nic_run_able(0, o, held);
-}
-
-TEST(NicFaults, RestartedNicHasForgottenItsConnections)
-{
-    nic_run_able(0, nic_options(), restarted);
 }
 
 TEST(NicFaults, RestartingPeerDoesNotAnswer)
@@ -469,9 +423,4 @@ TEST(NicFaults, WritesOfAQueueLandInAnyOrderByTheSeed)
     for (uint64_t i = 0; i < nlanded; i++)
         others += landed[i] != 11;
     EXPECT_GT(others, nlanded / 2);
-}
-
-TEST(NicFaults, WhatBlocksCannotDoIsRefused)
-{
-    nic_run(0, nic_options(), refused);
 }

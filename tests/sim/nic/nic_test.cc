@@ -187,7 +187,7 @@ void change_source(nic_world &w)
     }
 }
 
-void read_back(nic_world &w)
+NIC_TEST(Nic, ReadFetchesAndNopCompletes, nic_run_all, 1, nic_options())
 {
     nic_rank &me = w.rank[0], &peer = w.rank[1];
     struct swl_qp *qp = &me.qps[0];
@@ -204,7 +204,7 @@ void read_back(nic_world &w)
     EXPECT_EQ(*me.data(6000), 0);
 }
 
-void old_values(nic_world &w)
+NIC_TEST(Nic, AddReturnsTheOldValue, nic_run_all, 1, nic_options())
 {
     nic_rank &me = w.rank[0], &peer = w.rank[1];
     struct swl_qp *qp = &me.qps[0];
@@ -221,7 +221,7 @@ void old_values(nic_world &w)
     EXPECT_EQ(*peer.word(3), 42u);
 }
 
-void inline_lengths(nic_world &w)
+NIC_TEST(Nic, InlineWritesCarryEveryLength, nic_run_all, 1, nic_options())
 {
     nic_rank &me = w.rank[0], &peer = w.rank[1];
     struct swl_qp *qp = &me.qps[0];
@@ -311,21 +311,6 @@ TEST(Nic, PayloadIsReadUntilTheCompletionAndNotAfter)
     for (uint64_t seed = 1; seed < 9; seed++)
         nic_run_on_host(seed, nic_options(), change_source);
     EXPECT_GT(late_found, 0u);
-}
-
-TEST(Nic, ReadFetchesAndNopCompletes)
-{
-    nic_run_all(0, nic_options(), read_back);
-}
-
-TEST(Nic, AddReturnsTheOldValue)
-{
-    nic_run_all(0, nic_options(), old_values);
-}
-
-TEST(Nic, InlineWritesCarryEveryLength)
-{
-    nic_run_all(0, nic_options(), inline_lengths);
 }
 
 TEST(Nic, LinkModelHoldsInVirtualTime)

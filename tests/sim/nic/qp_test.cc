@@ -241,7 +241,7 @@ void ring_only(const void *arg)
         qp_ring(&j->w->rank[0].qps[0]);
 }
 
-void ring_later(nic_world &w)
+NIC_TEST(Qp, NothingIsSentBeforeTheRing, nic_run_all, 1, nic_options())
 {
     job j = {&w, 1, 1, 0, 1};
 
@@ -394,7 +394,7 @@ void share(nic_world &w)
     EXPECT_EQ(w.rank[0].qps[0].ringing, 0u);
 }
 
-void share_after_error(nic_world &w)
+NIC_TEST(Qp, PostersOfOneQueueAllEndAfterAnError, nic_run, 6, nic_options())
 {
     job j = {&w, 4, 200, 8, 1};
 
@@ -450,11 +450,6 @@ TEST(Qp, F08_MorePutsThanEntriesOfTheQueue)
             o.depth = depth;
             nic_run_all(seed, o, more_than_fit);
         }
-}
-
-TEST(Qp, NothingIsSentBeforeTheRing)
-{
-    nic_run_all(0, nic_options(), ring_later);
 }
 
 // F-13; the full form with SWL_TEST_LONG=1.
@@ -559,10 +554,4 @@ TEST(Qp, LastDoorbellOfManyPostersIsNeverLost)
         shared_each = 8;
         nic_run_all(seed, o, share);
     }
-}
-
-TEST(Qp, PostersOfOneQueueAllEndAfterAnError)
-{
-    for (uint64_t seed = 0; seed < 6; seed++)
-        nic_run(seed, nic_options(), share_after_error);
 }

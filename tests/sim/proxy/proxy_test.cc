@@ -5,6 +5,16 @@
 namespace
 {
 
+nic_options over_loop()
+{
+    nic_options o;
+
+    o.ops = loop_ops();
+    o.executor = SWL_SOFT_ENGINE;
+    loop_next = loop_behaviour();
+    return o;
+}
+
 struct swl_wqe add(const nic_rank &peer, struct swl_qp *qp, uint64_t word)
 {
     struct swl_wqe e;
@@ -63,7 +73,7 @@ void wire_fails(nic_world &w)
 }
 
 // An entry of a wrong shape waits for its turn behind a slow wire.
-void wrong_in_turn(nic_world &w)
+NIC_TEST(Proxy, WrongEntryFailsAfterAllBeforeIt, nic_run, 1, over_loop())
 {
     struct swl_qp *qp = &w.rank[0].qps[0];
     struct swl_wqe e;
@@ -82,7 +92,7 @@ void wrong_in_turn(nic_world &w)
     EXPECT_EQ(*w.rank[1].word(0), 20u);
 }
 
-void unsignalled(nic_world &w)
+NIC_TEST(Proxy, OnlySignalledEntriesComplete, nic_run, 1, over_loop())
 {
     struct swl_qp *qp = &w.rank[0].qps[0];
     struct swl_wqe e;
@@ -103,7 +113,7 @@ void unsignalled(nic_world &w)
     EXPECT_EQ(seen.index, (w.options.first_index + 2) & 0xffff) << "the only signalled entry";
 }
 
-void other_kind(nic_world &w)
+NIC_TEST(Proxy, PeerOfAnotherKindIsRefused, nic_run, 1, over_loop())
 {
     struct swl_nic *nic = w.rank[0].nic;
     struct swl_nic_address a;
@@ -113,16 +123,6 @@ void other_kind(nic_world &w)
     memset(&a, 7, sizeof(a));
     EXPECT_EQ(nic->ops->connect(nic, 0, &a), ncclInvalidUsage);
     EXPECT_NE(strstr(swl_last_error(), "another kind"), nullptr);
-}
-
-nic_options over_loop()
-{
-    nic_options o;
-
-    o.ops = loop_ops();
-    o.executor = SWL_SOFT_ENGINE;
-    loop_next = loop_behaviour();
-    return o;
 }
 
 } // namespace
@@ -168,19 +168,4 @@ TEST(Proxy, ErrorOfTheWireNamesItsEntryAndStopsThatQueueOnly)
     loop_next.syndrome = SWL_SYNDROME_RNR_RETRY;
     nic_run(0, o, wire_fails);
     loop_next = loop_behaviour();
-}
-
-TEST(Proxy, WrongEntryFailsAfterAllBeforeIt)
-{
-    nic_run(0, over_loop(), wrong_in_turn);
-}
-
-TEST(Proxy, OnlySignalledEntriesComplete)
-{
-    nic_run(0, over_loop(), unsignalled);
-}
-
-TEST(Proxy, PeerOfAnotherKindIsRefused)
-{
-    nic_run(0, over_loop(), other_kind);
 }

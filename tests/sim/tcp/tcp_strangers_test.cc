@@ -87,7 +87,7 @@ std::vector<int> call_often(const peer &p, int n, const char *word, bool stay)
 }
 
 // More than there is room for, on the port, before the peer comes and while it does.
-void crowd(nic_world &w)
+NIC_TEST(Tcp, D_E4ACrowdKeepsNoPeerOut, nic_run, 1, over_tcp())
 {
     for (const char *word : {"", "GET / HTTP/1.0\r\n\r\n", "TSWL"}) {
         scene s(w, first_nonce);
@@ -108,7 +108,7 @@ void crowd(nic_world &w)
 }
 
 // Garbage while somebody is awaited, then with all there: the port is closed, and nothing is said of it.
-void garbage(nic_world &w)
+NIC_TEST(Tcp, D_E4GarbageCostsALineASecondAndNothingWhenAllAreConnected, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct tcp_why why;
@@ -182,7 +182,7 @@ void serve(void *arg)
     }
 }
 
-void hung_up_on(nic_world &w)
+NIC_TEST(Tcp, D_E4WhoIsHungUpOnBeforeTheWelcomeTriesAgain, nic_run, 1, over_tcp())
 {
     scene s(w, last_nonce);
     Server server = {&s.p, 3, 0, [](peer *p) { p->welcome(0x77); }};
@@ -193,7 +193,7 @@ void hung_up_on(nic_world &w)
 }
 
 // Whoever has the peer's port and not its proof is not believed, nor called again.
-void impostors(nic_world &w)
+NIC_TEST(Tcp, D_E1AnImpostorAtThePortOfThePeerIsNotBelieved, nic_run, 1, over_tcp())
 {
     void (*const answers[])(peer *) = {
         [](peer *p) { p->welcome(0x78); },
@@ -218,27 +218,7 @@ TEST(Tcp, StrangersAreSentAwayAndDisturbNobody)
     nic_run(0, two_pairs(), strangers);
 }
 
-TEST(Tcp, D_E4ACrowdKeepsNoPeerOut)
-{
-    nic_run(0, over_tcp(), crowd);
-}
-
-TEST(Tcp, D_E4GarbageCostsALineASecondAndNothingWhenAllAreConnected)
-{
-    nic_run(0, over_tcp(), garbage);
-}
-
 TEST(Tcp, D_E4ListensAgainForAPairThatWasReset)
 {
     nic_run(0, over_tcp(), again);
-}
-
-TEST(Tcp, D_E4WhoIsHungUpOnBeforeTheWelcomeTriesAgain)
-{
-    nic_run(0, over_tcp(), hung_up_on);
-}
-
-TEST(Tcp, D_E1AnImpostorAtThePortOfThePeerIsNotBelieved)
-{
-    nic_run(0, over_tcp(), impostors);
 }

@@ -10,7 +10,7 @@
 namespace
 {
 
-void whole_frame(nic_world &w)
+NIC_TEST(Tcp, WholeFrameIsPlacedAndAcknowledged, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct tcp_frame ack;
@@ -37,7 +37,7 @@ void corrupted_frame(nic_world &w)
 }
 
 // A child of the NIC's process, forked meanwhile, has the connection, too: the peer hears of the end all the same.
-void child_has_it_too(nic_world &w)
+NIC_TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     char byte;
@@ -92,7 +92,7 @@ void answer_without_question(nic_world &w)
     s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
 }
 
-void truncated_frame(nic_world &w)
+NIC_TEST(Tcp, ConnectionCutInsideAFrameEndsTheQueuePair, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     std::vector<uint8_t> v;
@@ -108,7 +108,7 @@ void truncated_frame(nic_world &w)
     EXPECT_EQ(word_at(*s.me, 64), 0u);
 }
 
-void bad_key(nic_world &w)
+NIC_TEST(Tcp, WhatKeysDoNotAllowIsRefused, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct tcp_frame f = {}, nak;
@@ -153,7 +153,7 @@ void nobody_answers(nic_world &w)
 }
 
 // A peer that does not read: what was posted waits in bounded memory, then fails by the time limit.
-void slow_reader(nic_world &w)
+NIC_TEST(Tcp, PeerThatDoesNotReadCostsBoundedMemoryAndTime, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct swl_qp *qp = &w.rank[0].qps[0];
@@ -177,7 +177,7 @@ void slow_reader(nic_world &w)
 }
 
 // Nothing is under way: the peer is missed all the same, and not before the limit of a second.
-void silent_peer(nic_world &w)
+NIC_TEST(Tcp, SilentPeerIsMissedWithNothingUnderWay, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
 
@@ -189,7 +189,7 @@ void silent_peer(nic_world &w)
 }
 
 // A peer that only says that it lives is none that answers.
-void living_peer(nic_world &w)
+NIC_TEST(Tcp, PeerThatOnlyBeatsIsMissedWhenAnAnswerIsDue, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct swl_qp *qp = &w.rank[0].qps[0];
@@ -220,7 +220,7 @@ void living_peer(nic_world &w)
 }
 
 // The NIC's end is accepted before its host has named the peer: it beats, and nobody is missed meanwhile.
-void late_host(nic_world &w)
+NIC_TEST(Tcp, EndWithoutItsHostBeats, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
 
@@ -238,7 +238,7 @@ void late_host(nic_world &w)
 }
 
 // Both ends send a great deal before either has read: nobody waits for ever.
-void both_busy(nic_world &w)
+NIC_TEST(Tcp, TwoBusyEndsDoNotWaitForEachOther, nic_run, 1, over_tcp())
 {
     for (int r = 0; r < 2; r++) {
         nic_rank &me = w.rank[r], &peer = w.rank[1 - r];
@@ -266,7 +266,7 @@ void both_busy(nic_world &w)
 }
 
 // The process has no descriptor left: the log says so, once, and the peer is let in when there is one.
-void no_descriptor(nic_world &w)
+NIC_TEST(Tcp, LackOfDescriptorsIsSaid, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
     struct rlimit all, few;
@@ -295,7 +295,7 @@ void no_descriptor(nic_world &w)
 }
 
 // A NIC that is destroyed is no error for who wants nothing from it.
-void goodbye(nic_world &w)
+NIC_TEST(Tcp, DestroyedPeerIsAnErrorOnlyForWhoWantsSomething, nic_run, 1, over_tcp())
 {
     struct swl_qp *qp = &w.rank[0].qps[0];
     struct swl_wqe nop;
@@ -311,11 +311,6 @@ void goodbye(nic_world &w)
 
 } // namespace
 
-TEST(Tcp, WholeFrameIsPlacedAndAcknowledged)
-{
-    nic_run(0, over_tcp(), whole_frame);
-}
-
 TEST(Tcp, DamagedFrameEndsTheQueuePairAndIsNotPlaced)
 {
     nic_run(0, over_tcp(), corrupted_frame);
@@ -324,58 +319,8 @@ TEST(Tcp, DamagedFrameEndsTheQueuePairAndIsNotPlaced)
     nic_run(0, over_tcp(), answer_without_question);
 }
 
-TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
-{
-    nic_run(0, over_tcp(), child_has_it_too);
-}
-
-TEST(Tcp, ConnectionCutInsideAFrameEndsTheQueuePair)
-{
-    nic_run(0, over_tcp(), truncated_frame);
-}
-
-TEST(Tcp, WhatKeysDoNotAllowIsRefused)
-{
-    nic_run(0, over_tcp(), bad_key);
-}
-
 TEST(Tcp, ConnectSaysWhyThereIsNobody)
 {
     nic_run(0, over_tcp(), nobody_listens);
     nic_run(0, over_tcp(), nobody_answers);
-}
-
-TEST(Tcp, PeerThatDoesNotReadCostsBoundedMemoryAndTime)
-{
-    nic_run(0, over_tcp(), slow_reader);
-}
-
-TEST(Tcp, SilentPeerIsMissedWithNothingUnderWay)
-{
-    nic_run(0, over_tcp(), silent_peer);
-}
-
-TEST(Tcp, PeerThatOnlyBeatsIsMissedWhenAnAnswerIsDue)
-{
-    nic_run(0, over_tcp(), living_peer);
-}
-
-TEST(Tcp, EndWithoutItsHostBeats)
-{
-    nic_run(0, over_tcp(), late_host);
-}
-
-TEST(Tcp, LackOfDescriptorsIsSaid)
-{
-    nic_run(0, over_tcp(), no_descriptor);
-}
-
-TEST(Tcp, TwoBusyEndsDoNotWaitForEachOther)
-{
-    nic_run(0, over_tcp(), both_busy);
-}
-
-TEST(Tcp, DestroyedPeerIsAnErrorOnlyForWhoWantsSomething)
-{
-    nic_run(0, over_tcp(), goodbye);
 }
