@@ -1,14 +1,14 @@
 /* exchange.c: tokens to their experts and back, one thread for each rank.
  *
  * Every rank routes its tokens, receives the tokens of its experts, lets the experts work (expert e
- * multiplies by e + 1, on the host), sends the results back and checks what comes out: the sum over a
- * token's experts of weight x (e + 1) x token.
+ * multiplies by e + 1, on the host), sends the results back and checks what comes out: the sum over
+ * a token's experts of weight x (e + 1) x token.
  *
  *   exchange [RANKS]        4 by default
  *
- * The ranks are dealt to the GPUs of this machine, emulated or real, in turn. NCCL takes one rank on a
- * GPU: where there are fewer GPUs than ranks, the program starts itself anew with Swimlane's stand-in
- * for NCCL (EXCHANGE_STANDIN, named by the build), which takes several. */
+ * The ranks are dealt to the GPUs of this machine, emulated or real, in turn. NCCL takes one rank
+ * on a GPU: where there are fewer GPUs than ranks, the program starts itself anew with Swimlane's
+ * stand-in for NCCL (EXCHANGE_STANDIN, named by the build), which takes several. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <nccl_ep.h>
@@ -47,8 +47,8 @@ struct rank {
     const ncclUniqueId *id;
 };
 
-/* The other ranks would wait for this one: end the program. Threads come here together, and the first one
- * ends it; without exit(), whose clean-up would meet calls of the others. */
+/* The other ranks would wait for this one: end the program. Threads come here together, and the
+ * first one ends it; without exit(), whose clean-up would meet calls of the others. */
 static _Noreturn void fail(const char *call, const char *why)
 {
     static atomic_flag failing = ATOMIC_FLAG_INIT;
@@ -259,7 +259,8 @@ static void preload_standin(void)
 }
 #endif
 
-/* GPUs for the ranks; does not return where they have to share and the stand-in is not there yet. */
+/* GPUs for the ranks; does not return where they have to share and the stand-in is not there
+ * yet. */
 static int find_gpus(int nranks, char **argv)
 {
     int ngpus = 0;
@@ -273,8 +274,8 @@ static int find_gpus(int nranks, char **argv)
         fflush(NULL);
         setenv("EXCHANGE_SHARED", "1", 1);
         preload_standin();
-        /* CUDA reads them at its first use: a queue for each rank's stream, and no code to be loaded
-         * while kernels wait for each other */
+        /* CUDA reads them at its first use: a queue for each rank's stream, and no code to be
+         * loaded while kernels wait for each other */
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
         setenv("CUDA_MODULE_LOADING", "EAGER", 1);
         execv("/proc/self/exe", argv);

@@ -338,16 +338,17 @@ constexpr ncclEpGroupConfig_t ncclEpGroupConfigInit_(unsigned int magic)
  *
  * Common: ncclInvalidArgument for malformed calls, ncclInvalidUsage for what is not possible here
  * or now; swimlaneLastError() of swimlane.h has the sentence. A refused call has enqueued nothing
- * and changed nothing. A group or a handle that was destroyed is refused with ncclInvalidArgument, until
- * a later one has got its address. "Collective" calls are made by all ranks of the group in the same order.
- * Data-path calls enqueue on the given stream only and never wait on the host.
+ * and changed nothing. A group or a handle that was destroyed is refused with ncclInvalidArgument,
+ * until a later one has got its address. "Collective" calls are made by all ranks of the group in
+ * the same order. Data-path calls enqueue on the given stream only and never wait on the host.
  * ------------------------------------------------------------------------------------------- */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Version of the library, NCCL_EP_VERSION_CODE (environment SWIMLANE_REPORT_VERSION replaces it). */
+/* Version of the library, NCCL_EP_VERSION_CODE (environment SWIMLANE_REPORT_VERSION replaces
+ * it). */
 ncclResult_t ncclEpGetVersion(int *version);
 
 /* Make a descriptor with its own `sizes` array; data and window are unset. Only the descriptor is
@@ -364,9 +365,10 @@ ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t *tensor);
 ncclResult_t ncclEpCreateGroup(ncclEpGroup_t *ep_group, ncclComm_t comm,
                                const ncclEpGroupConfig_t *config);
 
-/* Wait for the group's work (bounded by its time limit), then for the other ranks (bounded as creation
- * is), and release it. Collective. NULL does nothing. Handles still alive may only be destroyed
- * afterwards. The group is gone after every code but ncclInvalidUsage (a stream captures). */
+/* Wait for the group's work (bounded by its time limit), then for the other ranks (bounded as
+ * creation is), and release it. Collective. NULL does nothing. Handles still alive may only be
+ * destroyed afterwards. The group is gone after every code but ncclInvalidUsage (a stream
+ * captures). */
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group);
 
 /* Bytes of handle memory for ncclEpInitHandle, equal on all ranks. config may be NULL. */
@@ -398,9 +400,10 @@ ncclResult_t ncclEpCreateHandle(ncclEpHandle_t *handle, ncclEpGroup_t ep_group,
  * work. NULL does nothing. Local, does not block. */
 ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
-/* Send this rank's tokens to the ranks of their experts. Collective, enqueued on `stream`. Row size,
- * type and K are equal on all ranks. Inputs and outputs must live until the stream has passed the
- * work. Of this and every other call no output may overlap another tensor. config may be NULL. */
+/* Send this rank's tokens to the ranks of their experts. Collective, enqueued on `stream`. Row
+ * size, type and K are equal on all ranks. Inputs and outputs must live until the stream has passed
+ * the work. Of this and every other call no output may overlap another tensor. config may be
+ * NULL. */
 ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t *inputs,
                             const ncclEpDispatchOutputs_t *outputs,
                             const ncclEpLayoutInfo_t *layout_info,
@@ -430,9 +433,9 @@ ncclResult_t ncclEpMaskClean(ncclEpGroup_t ep_group, cudaStream_t stream);
  * range, 3 handle memory that does not fit. Does not wait. */
 ncclResult_t ncclEpGetAsyncError(ncclEpGroup_t ep_group, int *error_out);
 
-/* Clear these bits and let the group accept work again. Does not wait. After a time limit call it on
- * all ranks, when the streams of the failed calls are synchronised: a call that is still running can
- * set its bits again. The next call brings the ranks back in step. */
+/* Clear these bits and let the group accept work again. Does not wait. After a time limit call it
+ * on all ranks, when the streams of the failed calls are synchronised: a call that is still running
+ * can set its bits again. The next call brings the ranks back in step. */
 ncclResult_t ncclEpErrorClear(ncclEpGroup_t ep_group);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* device.h (emulator): the primitives of kernels/device/README.md on fibers. Layer: kernels'
- * view of sim; owns no memory. Each primitive is a seeded scheduling point, then a C++ atomic that TSan sees, then
- * a note to the core, which parks, checks scopes and reports. */
+ * view of sim; owns no memory. Each primitive is a seeded scheduling point, then a C++ atomic that
+ * TSan sees, then a note to the core, which parks, checks scopes and reports. */
 #pragma once
 
 #include <stdint.h>
@@ -39,7 +39,8 @@ void __tsan_release(void *);
 #    define SIMT_RELEASE(token) ((void)0)
 #endif
 
-/* A parameter that takes no part in template deduction, so that literals convert to the word's type. */
+/* A parameter that takes no part in template deduction, so that literals convert to the word's
+ * type. */
 template <class T> struct simt_same {
     typedef T type;
 };

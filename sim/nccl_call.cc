@@ -1,5 +1,5 @@
-/* nccl_call.cc: what came of a call of all ranks of the stand-in NCCL, once it is settled: its code, and
- * the bytes of a collective. */
+/* nccl_call.cc: what came of a call of all ranks of the stand-in NCCL, once it is settled: its
+ * code, and the bytes of a collective. */
 #include "sim/nccl_comm.h"
 #include "sim/nccl_reduce.h"
 

@@ -1,5 +1,6 @@
-/* nccl_collective.cc: collectives of the stand-in NCCL: what may be asked for. How a part gets out of a
- * stream and the result into it is the place's (nccl_place.h), what the result is nccl_call.cc's. */
+/* nccl_collective.cc: collectives of the stand-in NCCL: what may be asked for. How a part gets out
+ * of a stream and the result into it is the place's (nccl_place.h), what the result is
+ * nccl_call.cc's. */
 #include "sim/nccl_comm.h"
 #include "sim/nccl_reduce.h"
 

@@ -1,5 +1,5 @@
-/* simt.cc: the scheduler: the loop that picks who runs next, wakes the parked and finds out that nobody
- * can move. Layer: sim. A worker owns the units of its GPUs. */
+/* simt.cc: the scheduler: the loop that picks who runs next, wakes the parked and finds out that
+ * nobody can move. Layer: sim. A worker owns the units of its GPUs. */
 #include "sim/simt_core.h"
 
 #include <algorithm>
@@ -313,8 +313,8 @@ void unit_ready(Worker *k, Unit *unit)
         k->ready.push_back(unit);
 }
 
-/* Wakes all parked lanes of the warp: the loop of one may hold a collective of all. A lane that was on
- * its way to the pause meanwhile sees the changed count there and does not park. */
+/* Wakes all parked lanes of the warp: the loop of one may hold a collective of all. A lane that was
+ * on its way to the pause meanwhile sees the changed count there and does not park. */
 bool warp_wake(Worker *k, Warp *w, bool force)
 {
     bool hit = force;

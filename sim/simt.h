@@ -33,9 +33,9 @@ struct simt_why {
 uint64_t simt_now_ns(void);
 
 /* Block the calling host fiber, engine or OS thread until ready(arg) is true or time reaches
- * deadline_ns (UINT64_MAX: never). ready runs on the scheduler between steps: it must be cheap, must
- * not block, and reads shared words with __atomic loads. Returns ready's last answer. A deadline
- * counts as a pending event: virtual time jumps to it when nothing else can move. */
+ * deadline_ns (UINT64_MAX: never). ready runs on the scheduler between steps: it must be cheap,
+ * must not block, and reads shared words with __atomic loads. Returns ready's last answer. A
+ * deadline counts as a pending event: virtual time jumps to it when nothing else can move. */
 bool simt_park(const struct simt_why *why, bool (*ready)(void *), void *arg, uint64_t deadline_ns);
 
 /* A host fiber of virtual GPU `gpu` (its user code may block by simt_park only). Slot and node are
@@ -43,8 +43,8 @@ bool simt_park(const struct simt_why *why, bool (*ready)(void *), void *arg, uin
 void simt_fiber(const char *name, int gpu, int node, void (*fn)(void *), void *arg);
 
 /* State of the calling host fiber, engine or OS thread. `device` is free for the device runtime and
- * starts as the fiber's gpu (OS threads: 0); `slot` and `runtime` (more state of the device runtime)
- * start as NULL and are released with free() at the thread's end. */
+ * starts as the fiber's gpu (OS threads: 0); `slot` and `runtime` (more state of the device
+ * runtime) start as NULL and are released with free() at the thread's end. */
 struct simt_thread {
     int device, node;
     void *slot, *runtime;
@@ -58,8 +58,8 @@ int simt_run(void);
 
 /* An engine: a fiber that serves hardware (NIC, bulk copies). May use the device.h word primitives;
  * its accesses count as those of scope sys outside any block. It ends when fn returns;
- * simt_stopping() tells it that no host fiber and no grid is left. An engine that waits in simt_park
- * with no deadline does not keep virtual time from jumping nor a hang from being seen. */
+ * simt_stopping() tells it that no host fiber and no grid is left. An engine that waits in
+ * simt_park with no deadline does not keep virtual time from jumping nor a hang from being seen. */
 void simt_engine(const char *name, int gpu, void (*fn)(void *), void *arg);
 bool simt_stopping(void);
 

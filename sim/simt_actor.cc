@@ -1,5 +1,5 @@
-/* simt_actor.cc: what runs on a fiber calls to leave it: preemption, pauses, parking, failure; and the
- * fibers of hosts and engines. Layer: sim. */
+/* simt_actor.cc: what runs on a fiber calls to leave it: preemption, pauses, parking, failure; and
+ * the fibers of hosts and engines. Layer: sim. */
 #include "sim/simt_core.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* simt_array.h: the emulator's growing array. Layer: sim, internal. Its memory comes from the arena and
- * is moved without memcpy, because TSan would see malloc and memcpy of the core as accesses of whoever
- * runs. Elements are plain data. */
+/* simt_array.h: the emulator's growing array. Layer: sim, internal. Its memory comes from the arena
+ * and is moved without memcpy, because TSan would see malloc and memcpy of the core as accesses of
+ * whoever runs. Elements are plain data. */
 #pragma once
 
 #include "sim/simt_fiber.h"

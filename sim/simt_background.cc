@@ -1,6 +1,6 @@
-/* simt_background.cc: threaded mode: host code on ordinary OS threads, grids on scheduler threads that
- * live to the end of the process. Layer: sim, internal. Time is real here: nobody can tell whether an
- * OS thread is still going to do something. */
+/* simt_background.cc: threaded mode: host code on ordinary OS threads, grids on scheduler threads
+ * that live to the end of the process. Layer: sim, internal. Time is real here: nobody can tell
+ * whether an OS thread is still going to do something. */
 #include "sim/simt_core.h"
 
 #include <pthread.h>
@@ -39,10 +39,10 @@ void sleep_ns(uint64_t ns)
     nanosleep(&t, nullptr);
 }
 
-/* A thread has waited since `since` and there is nothing yet. Many threads and processes may share a core: a
- * sleep that grows with the wait, an eighth of it, costs the waiter little and leaves the core to who has
- * work. A thread yields only where that is quick: a yield gives a whole turn to everybody on the core,
- * while a sleeper that wakes is soon let in. */
+/* A thread has waited since `since` and there is nothing yet. Many threads and processes may share
+ * a core: a sleep that grows with the wait, an eighth of it, costs the waiter little and leaves the
+ * core to who has work. A thread yields only where that is quick: a yield gives a whole turn to
+ * everybody on the core, while a sleeper that wakes is soon let in. */
 void give_way(uint64_t since, uint64_t least, uint64_t most)
 {
     const uint64_t now = background_time(), idle = (now - since) / 8;

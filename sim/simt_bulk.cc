@@ -1,13 +1,14 @@
-/* simt_bulk.cc: the copy engines (cp.async.bulk) and the rules of the asynchronous proxy. Layer: sim.
+/* simt_bulk.cc: the copy engines (cp.async.bulk) and the rules of the asynchronous proxy. Layer:
+ * sim.
  *
  * A copy is queued by a lane and executed later by the scheduler, in random order under a seed. A
- * store reads its source at one time and writes its destination at another, so that "source free" and
- * "complete" differ. For TSan copies run in contexts of their own: a load knows what its lane knew at
- * the issue; a store knows only what lanes have passed to the proxy by the two fences.
+ * store reads its source at one time and writes its destination at another, so that "source free"
+ * and "complete" differ. For TSan copies run in contexts of their own: a load knows what its lane
+ * knew at the issue; a store knows only what lanes have passed to the proxy by the two fences.
  *
- * Two rules are checked in every build by time stamps of data stores: a bulk load reads no line that
- * was written after its lane's last order_before_bulk_load, and a bulk store reads no shared bytes
- * whose writer has not called order_before_bulk_store since. */
+ * Two rules are checked in every build by time stamps of data stores: a bulk load reads no line
+ * that was written after its lane's last order_before_bulk_load, and a bulk store reads no shared
+ * bytes whose writer has not called order_before_bulk_store since. */
 #include "sim/simt_core.h"
 
 #include <stdlib.h>
@@ -387,8 +388,8 @@ void simt_dev_bulk(void *dst, const void *src, uint32_t bytes, mbarrier *barrier
     k->bulk_tail = &op->next;
 }
 
-/* Most lanes of a warp commit and wait in step with the few that store. A group without stores behind
- * groups that are all complete changes no answer, so it is not counted. */
+/* Most lanes of a warp commit and wait in step with the few that store. A group without stores
+ * behind groups that are all complete changes no answer, so it is not counted. */
 void simt_dev_bulk_commit(void)
 {
     Lane *l = static_cast<Lane *>(worker_self()->now);

@@ -1,5 +1,6 @@
-/* simt_core.h: data of the scheduler, shared by sim/simt*.cc. Layer: sim, internal. Grids, blocks and
- * tasks belong to the worker that runs them; a worker is an OS thread and the GPUs dealt to it. */
+/* simt_core.h: data of the scheduler, shared by sim/simt*.cc. Layer: sim, internal. Grids, blocks
+ * and tasks belong to the worker that runs them; a worker is an OS thread and the GPUs dealt to
+ * it. */
 #pragma once
 
 #include "sim/simt.h"

@@ -80,8 +80,8 @@ char *map_bytes(size_t bytes)
     return static_cast<char *>(p);
 }
 
-/* Every lane touches a page of its own in turn: with pages of 4 KiB the address translation of a switch
- * costs more than the switch. Sanitizers have stacks of which most is never touched. */
+/* Every lane touches a page of its own in turn: with pages of 4 KiB the address translation of a
+ * switch costs more than the switch. Sanitizers have stacks of which most is never touched. */
 char *map_huge(size_t bytes)
 {
     char *p = map_bytes(bytes + kHugePage);
@@ -108,7 +108,8 @@ void pool_grow(Pool &pool, bool host)
 
 } // namespace
 
-/* A context inherits the order of the one that creates it: have all created by one that never runs. */
+/* A context inherits the order of the one that creates it: have all created by one that never
+ * runs. */
 void *context_create(void)
 {
     static void *parent;
@@ -161,7 +162,8 @@ void fiber_create(Fiber *f, bool host, void (*entry)(void))
     if (__asan_unpoison_memory_region)
         __asan_unpoison_memory_region(f->stack, f->bytes);
 
-    /* Stacks are a power of two apart: shift the tops, or all lanes compete for a few cache sets. */
+    /* Stacks are a power of two apart: shift the tops, or all lanes compete for a few cache
+     * sets. */
     size_t colour = reinterpret_cast<uintptr_t>(f->stack) / f->bytes % 32;
     char *top = f->stack + f->bytes - kStackPad - colour * 64;
     void **sp = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
@@ -238,8 +240,8 @@ FreeBlock *arena_free[kClasses]; /* by size in units, the first one unused */
 FreeBlock *arena_big[kClasses];  /* by size in big units, of blocks too large for the units */
 char *arena_at, *arena_end;
 
-/* The list of free blocks of that size, NULL where each has a mapping of its own; *bytes_p is rounded
- * up. Sanitizers are to forget what large blocks held, so these are unmapped. */
+/* The list of free blocks of that size, NULL where each has a mapping of its own; *bytes_p is
+ * rounded up. Sanitizers are to forget what large blocks held, so these are unmapped. */
 FreeBlock **arena_list(size_t *bytes_p)
 {
     size_t units = (*bytes_p + kUnit - 1) / kUnit, big = (*bytes_p + kBigUnit - 1) / kBigUnit;

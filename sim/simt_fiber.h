@@ -43,10 +43,12 @@ static inline bool fiber_sanitized(void)
 /* The calling OS thread as a fiber. */
 void fiber_of_thread(Fiber *f);
 
-/* A stack for a lane (recycled, no guard page) or a host fiber (guard page); entry never returns. */
+/* A stack for a lane (recycled, no guard page) or a host fiber (guard page); entry never
+ * returns. */
 void fiber_create(Fiber *f, bool host, void (*entry)(void));
 void fiber_recycle(Fiber *f, bool host);
-/* The fibers alive now will never run again: forget all stacks and contexts. Only when nobody has one. */
+/* The fibers alive now will never run again: forget all stacks and contexts. Only when nobody has
+ * one. */
 void fiber_drop_pools(void);
 void fiber_abandon(Fiber *f);
 /* Bytes of the stack that were ever written. */

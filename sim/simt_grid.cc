@@ -1,6 +1,6 @@
-/* simt_grid.cc: life of grids and blocks: start, residency, shared memory, end. Layer: sim, internal;
- * runs on the scheduler. A grid's blocks start only when all of them fit on the GPU (cooperative),
- * then one by one. */
+/* simt_grid.cc: life of grids and blocks: start, residency, shared memory, end. Layer: sim,
+ * internal; runs on the scheduler. A grid's blocks start only when all of them fit on the GPU
+ * (cooperative), then one by one. */
 #include "sim/simt_core.h"
 
 #include <new>
@@ -238,8 +238,8 @@ void warp_ended(Worker *k, Warp *w)
         grid_ended(k, g);
 }
 
-/* After a failed run: nothing of it is ever resumed. Memory of blocks is not given back: engines and
- * tables may know it. */
+/* After a failed run: nothing of it is ever resumed. Memory of blocks is not given back: engines
+ * and tables may know it. */
 void grids_abandon(Worker *k)
 {
     for (Grid *g : k->grids) {

@@ -79,7 +79,8 @@ void unmap_pages(uintptr_t base, size_t bytes)
     munmap((void *)(base - guard_bytes), reserved_bytes(bytes) + 2 * guard_bytes);
 }
 
-/* Pages that are zero until touched, on a granule, between guard pages; of a file unless fd is -1. */
+/* Pages that are zero until touched, on a granule, between guard pages; of a file unless fd is
+ * -1. */
 void *map_pages(size_t bytes, int fd)
 {
     const int read_write = PROT_READ | PROT_WRITE;

@@ -1,9 +1,9 @@
 /* simt_heap.h: the memory of the emulated machine: device, pinned host and shared allocations,
  * and a table of them by address.
  *
- * Layer: sim, below gpu_sim, cuda_* and nccl_*. The memory is plain memory of the process, or a file
- * in memory (memfd) that other processes map as well and that is gone with the last of them. The
- * table must not order ranks in the eyes of TSan, so this file is compiled like the emulator
+ * Layer: sim, below gpu_sim, cuda_* and nccl_*. The memory is plain memory of the process, or a
+ * file in memory (memfd) that other processes map as well and that is gone with the last of them.
+ * The table must not order ranks in the eyes of TSan, so this file is compiled like the emulator
  * core: no instrumentation, no locks and containers that TSan knows. Owner of the memory: who
  * allocated it. */
 #ifndef SWL_SIMT_HEAP_H
@@ -41,22 +41,23 @@ struct simt_heap_block {
 /* NULL when there is no memory or no room in the table. */
 void *simt_heap_alloc(enum simt_heap_kind kind, int device, size_t bytes);
 
-/* Memory that other processes can map, in a file without a name: host or shared. Behind its pages the
- * file has one more, for whatever the caller writes there. */
+/* Memory that other processes can map, in a file without a name: host or shared. Behind its pages
+ * the file has one more, for whatever the caller writes there. */
 void *simt_heap_alloc_file(enum simt_heap_kind kind, int device, size_t bytes);
 /* Map such a file of another process, once; belongs to no device. Until simt_heap_unmap. */
 void *simt_heap_import(enum simt_heap_kind kind, int fd, size_t bytes);
 /* Where the extra page begins. */
 size_t simt_heap_file_end(size_t bytes);
 
-/* Give back; small blocks are poisoned, large ones unmapped. False: not the start of a live block of that kind. */
+/* Give back; small blocks are poisoned, large ones unmapped. False: not the start of a live block
+ * of that kind. */
 bool simt_heap_free(enum simt_heap_kind kind, void *ptr);
 
 /* The live block around ptr. */
 bool simt_heap_find(const void *ptr, struct simt_heap_block *block);
 
-/* Count a mapping of the shared or host block that starts at ptr up or down; the block goes when its
- * owner has freed it and the last mapping is gone. False: no such block, or not mapped. */
+/* Count a mapping of the shared or host block that starts at ptr up or down; the block goes when
+ * its owner has freed it and the last mapping is gone. False: no such block, or not mapped. */
 bool simt_heap_map(void *ptr, size_t bytes);
 bool simt_heap_unmap(void *ptr);
 

@@ -1,6 +1,6 @@
-/* simt_poll.cc: the words a lane has read since its last pause: what wakes it, and raw spins. Layer:
- * sim, internal. Waking works by reading memory again, not by lists at the writer, so that plain
- * stores, copy engines and other OS threads wake as well. */
+/* simt_poll.cc: the words a lane has read since its last pause: what wakes it, and raw spins.
+ * Layer: sim, internal. Waking works by reading memory again, not by lists at the writer, so that
+ * plain stores, copy engines and other OS threads wake as well. */
 #include "sim/simt_core.h"
 
 namespace simt

@@ -1,5 +1,5 @@
-/* simt_report.cc: texts: faults found by checks, and who waits for what when nobody can move. Layer:
- * sim, internal. Faults are noted on a lane's small stack and printed by the scheduler. */
+/* simt_report.cc: texts: faults found by checks, and who waits for what when nobody can move.
+ * Layer: sim, internal. Faults are noted on a lane's small stack and printed by the scheduler. */
 #include "sim/simt_core.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* simt_run.cc: settings, virtual time and random numbers, and the life of a run: simt_run and the other
- * calls of simt.h that need no fiber. Layer: sim. */
+/* simt_run.cc: settings, virtual time and random numbers, and the life of a run: simt_run and the
+ * other calls of simt.h that need no fiber. Layer: sim. */
 #include "sim/simt_core.h"
 
 #include <ctype.h>

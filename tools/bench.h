@@ -1,8 +1,9 @@
 /* bench.h: the parts of swimlane-bench.
  *
- * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the program of
- * one rank, bench_data.c owns its buffers and expectations, bench_routing.c looks at recorded routing,
- * bench_quiet.c looks at the environment, bench_verify.c compares, bench_traffic.c counts what moved, bench_report.c prints. */
+ * Layer: tools. bench_place.c says where the ranks are, bench_job.c starts them, bench_run.c is the
+ * program of one rank, bench_data.c owns its buffers and expectations, bench_routing.c looks at
+ * recorded routing, bench_quiet.c looks at the environment, bench_verify.c compares,
+ * bench_traffic.c counts what moved, bench_report.c prints. */
 #ifndef SWL_TOOLS_BENCH_H
 #define SWL_TOOLS_BENCH_H
 
@@ -87,14 +88,15 @@ enum bench_parsed {
 enum bench_parsed bench_options_parse(struct bench_options *o, int argc, char **argv);
 void bench_options_free(struct bench_options *o);
 
-/* Leave the library's log to its errors, unless a variable of it is set. Malformed values of other variables
- * that it follows, NCCL's and CUDA's, are remarked here. */
+/* Leave the library's log to its errors, unless a variable of it is set. Malformed values of other
+ * variables that it follows, NCCL's and CUDA's, are remarked here. */
 void bench_quiet_library(const struct bench_options *o);
 
 /* Take a wire model; false, and nothing changed, for a text that the library would not take. */
 bool bench_link_take(struct bench_options *o, const char *text);
 
-/* Of a recorded routing: refuse what cannot be meant, and say on stderr what becomes of its rows. */
+/* Of a recorded routing: refuse what cannot be meant, and say on stderr what becomes of its
+ * rows. */
 bool bench_routing_check(struct bench_options *o, struct swl_why *why);
 void bench_routing_remarks(const struct bench_options *o);
 /* Steps with a routing of their own. */
@@ -197,15 +199,16 @@ void bench_complain(struct bench_rank *r, const char *format, ...)
 /* After the ranks have ended: how many said the same. */
 void bench_complaints_end(void);
 
-/* Nodes and ranks of each where neither options nor a launcher say: on one GPU two nodes of two ranks,
- * since a single rank moves nothing, else a node of a rank for each GPU. */
+/* Nodes and ranks of each where neither options nor a launcher say: on one GPU two nodes of two
+ * ranks, since a single rank moves nothing, else a node of a rank for each GPU. */
 void bench_default_nodes(int ngpus, int *nnodes_p, int *ranks_per_node_p);
 /* Place and nodes of the ranks, from options and launcher; false after a complaint. */
 bool bench_place_nodes(struct bench_options *o);
-/* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv. False
- * after a complaint. */
+/* Deal the ranks to the GPUs and choose the communicator; may start the program anew with argv.
+ * False after a complaint. */
 bool bench_job_place(struct bench_options *o, char **argv);
-/* Measure the link between two GPUs of rank 0's node, if there are two, on GPUs. Before the ranks start. */
+/* Measure the link between two GPUs of rank 0's node, if there are two, on GPUs. Before the ranks
+ * start. */
 void bench_link_measure(struct bench_options *o);
 /* Start the ranks and let them run; true when all of them were content. */
 bool bench_job_run(struct bench_options *o);
@@ -234,7 +237,8 @@ struct bench_summary {
 
 /* Before a run: the JSON file can be written. False after a complaint. */
 bool bench_report_possible(const struct bench_options *o);
-/* samples: [nranks][iterations]. Print the table and write the JSON file; false when that failed. */
+/* samples: [nranks][iterations]. Print the table and write the JSON file; false when that
+ * failed. */
 bool bench_report(const struct bench_options *o, const struct bench_sample *samples,
                   const struct bench_summary *summary);
 

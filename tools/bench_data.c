@@ -1,7 +1,8 @@
 /* bench_data.c: buffers of one rank, and inputs and expectations of a step.
  *
- * Device buffers lie between guard bytes. All data follows from the seed, so a rank makes the inputs
- * of all ranks for its oracle, and fills the result rows of its experts before the rows arrive. */
+ * Device buffers lie between guard bytes. All data follows from the seed, so a rank makes the
+ * inputs of all ranks for its oracle, and fills the result rows of its experts before the rows
+ * arrive. */
 #include "tools/bench.h"
 
 #include "tools/support/payload.h"

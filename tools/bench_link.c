@@ -1,7 +1,7 @@
 /* bench_link.c: what the link inside a node carries, measured before the ranks start.
  *
- * In a child process: the GPUs are free of it when it has ended, and this process has not used them,
- * so that it can still start processes for its ranks. */
+ * In a child process: the GPUs are free of it when it has ended, and this process has not used
+ * them, so that it can still start processes for its ranks. */
 #include "tools/bench.h"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* bench_options.c: command line of swimlane-bench. One row per option: name, value, help, parser. */
+/* bench_options.c: command line of swimlane-bench. One row per option: name, value, help,
+ * parser. */
 #include "tools/bench.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
 
 extern char **environ;
 
-/* The library logs each refusal on each rank, and the bench says it once. Warnings about variables of
- * the library stay: they may be why a result is not what was asked for. */
+/* The library logs each refusal on each rank, and the bench says it once. Warnings about variables
+ * of the library stay: they may be why a result is not what was asked for. */
 void bench_quiet_library(const struct bench_options *o)
 {
     struct swl_options options;

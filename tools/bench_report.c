@@ -154,7 +154,8 @@ static void cell_of_link(struct swl_table *table, int column, const struct bench
         swl_table_text(table, column, "-");
 }
 
-/* NVLink joins GPUs, so that one GPU has none; what its ranks store for each other stays in its memory. */
+/* NVLink joins GPUs, so that one GPU has none; what its ranks store for each other stays in its
+ * memory. */
 static bool has_nvlink(const struct bench_summary *summary)
 {
     return summary->ngpus > 1;

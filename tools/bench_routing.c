@@ -1,5 +1,6 @@
-/* bench_routing.c: a recorded routing is refused where it cannot be meant, and what becomes of its rows
- * is said, also where only the verdict is printed: it may be why a result is not what was asked for. */
+/* bench_routing.c: a recorded routing is refused where it cannot be meant, and what becomes of its
+ * rows is said, also where only the verdict is printed: it may be why a result is not what was
+ * asked for. */
 #include "tools/bench.h"
 
 #include <inttypes.h>

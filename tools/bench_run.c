@@ -241,8 +241,8 @@ static void hold_back(const struct bench_rank *r, int step, int call)
 
 /* ---- steps ---- */
 
-/* On the stream: what follows starts on all ranks at about the same time. The stand-in sleeps while it
- * waits long, so that a second round, which is short, brings the ranks closer together. */
+/* On the stream: what follows starts on all ranks at about the same time. The stand-in sleeps while
+ * it waits long, so that a second round, which is short, brings the ranks closer together. */
 static bool barrier(struct bench_rank *r)
 {
     bool ok = !r->comm_failed;
@@ -293,8 +293,9 @@ static void gate_pass(void *open)
         sched_yield();
 }
 
-/* The stream stops here until gate_open: what a timed call is made of has been enqueued then, and the
- * events see no time of the host. Not where the barrier or the ranks' delays are the host's own. */
+/* The stream stops here until gate_open: what a timed call is made of has been enqueued then, and
+ * the events see no time of the host. Not where the barrier or the ranks' delays are the host's
+ * own. */
 static bool gate_close(struct bench_rank *r)
 {
     __atomic_store_n(&r->gate, 0, __ATOMIC_RELEASE);
@@ -382,8 +383,8 @@ static bool step_check(struct bench_rank *r, struct bench_slot *slot, int *expec
     return true;
 }
 
-/* A step, as far as it gets. With barriers every rank comes to all of them, also after a failure: nobody
- * may use the communicator for something else while others wait there. */
+/* A step, as far as it gets. With barriers every rank comes to all of them, also after a failure:
+ * nobody may use the communicator for something else while others wait there. */
 static bool run_step(struct bench_rank *r, int step, struct bench_sample *sample)
 {
     const struct bench_options *o = r->o;

@@ -89,7 +89,8 @@ static void sum_up(const struct bench_work *work, const struct count *c, struct 
     }
 }
 
-/* slots: [team][nrings] of this source; a token takes one in each node of its experts but the own. */
+/* slots: [team][nrings] of this source; a token takes one in each node of its experts but the
+ * own. */
 static void count_slots(const struct bench_work *work, int src, int *slots)
 {
     const struct bench_options *o = work->o;
@@ -114,8 +115,9 @@ static void count_slots(const struct bench_work *work, int src, int *slots)
     }
 }
 
-/* A source has rings toward every other node, and each takes the tokens that fall to it in turn, whether
- * or not their rows are dropped at the end. Combine asks for the same tokens over the same rings. */
+/* A source has rings toward every other node, and each takes the tokens that fall to it in turn,
+ * whether or not their rows are dropped at the end. Combine asks for the same tokens over the same
+ * rings. */
 static double fullest_ring(const struct bench_work *work)
 {
     const size_t n = (size_t)work->o->size.nranks * work->nrings;

@@ -1,5 +1,5 @@
-/* info.h: parts of swimlane-info. Layer: tools. Everything is written once and comes out as text for
- * people or as JSON: objects, lists and values with keys. */
+/* info.h: parts of swimlane-info. Layer: tools. Everything is written once and comes out as text
+ * for people or as JSON: objects, lists and values with keys. */
 #ifndef SWL_INFO_H
 #define SWL_INFO_H
 

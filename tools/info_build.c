@@ -1,4 +1,5 @@
-/* info_build.c: swimlane-info: what this build can do, whatever the machine that made it had. Layer: tools. */
+/* info_build.c: swimlane-info: what this build can do, whatever the machine that made it had.
+ * Layer: tools. */
 #include "tools/info.h"
 
 #include <nccl_ep.h>

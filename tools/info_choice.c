@@ -1,4 +1,5 @@
-/* info_choice.c: swimlane-info: which transports work here, and what a layout would use. Layer: tools. */
+/* info_choice.c: swimlane-info: which transports work here, and what a layout would use. Layer:
+ * tools. */
 #include "tools/info.h"
 
 #include "src/base/util.h"

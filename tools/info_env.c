@@ -1,5 +1,5 @@
-/* info_env.c: swimlane-info: every variable of the library with its source, names that look like one and
- * are none, and what else is set for NCCL, with where it comes from. Layer: tools. */
+/* info_env.c: swimlane-info: every variable of the library with its source, names that look like
+ * one and are none, and what else is set for NCCL, with where it comes from. Layer: tools. */
 #include "tools/info.h"
 
 #include "src/base/util.h"

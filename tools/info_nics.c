@@ -1,5 +1,5 @@
-/* info_nics.c: swimlane-info: RDMA devices as /sys and /dev have them, whether the library can use each,
- * and which one a rank on each GPU would take. Layer: tools. */
+/* info_nics.c: swimlane-info: RDMA devices as /sys and /dev have them, whether the library can use
+ * each, and which one a rank on each GPU would take. Layer: tools. */
 #include "tools/info.h"
 
 #include "src/base/util.h"
@@ -132,7 +132,8 @@ static bool no(struct verdict *v, const char *format, ...)
     return false;
 }
 
-/* Name of the device that programs open: the folder below /sys/class/infiniband_verbs that names the NIC. */
+/* Name of the device that programs open: the folder below /sys/class/infiniband_verbs that names
+ * the NIC. */
 static bool find_node(const char *root, const char *nic, char node[SWL_SYSFS_NAME])
 {
     static char names[4 * INFO_NICS][SWL_SYSFS_NAME];

@@ -1,5 +1,5 @@
-/* info_pkey.c: swimlane-info: the partition key that connections over a port would have, by the rules of
- * the drivers, from what /sys has. Layer: tools. */
+/* info_pkey.c: swimlane-info: the partition key that connections over a port would have, by the
+ * rules of the drivers, from what /sys has. Layer: tools. */
 #include "tools/info.h"
 
 #include "transport/rdma_core/pkey.h"

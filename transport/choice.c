@@ -198,8 +198,8 @@ uint32_t swl_choice_of_pair(const struct swl_driver_report *a, const struct swl_
     return best_of(common_to(a, b));
 }
 
-/* Drivers that may serve some pairs while others use another: the software NIC is of all or none, as
- * kernels of all ranks have its blocks. */
+/* Drivers that may serve some pairs while others use another: the software NIC is of all or none,
+ * as kernels of all ranks have its blocks. */
 static uint32_t own_ways(const struct swl_driver_report *a, const struct swl_driver_report *b)
 {
     return common_to(a, b) & ~(uint32_t)SWL_TRANSPORT_SOFT;
@@ -211,8 +211,8 @@ uint32_t swl_choice_of_connection(const struct swl_driver_report *a,
     return group == SWL_TRANSPORT_SOFT ? group : best_of(own_ways(a, b));
 }
 
-/* The worst driver of the links of all pairs; 0: some have none, and *a_p and *b_p are such a pair, if
- * possible one that the software NIC would not connect either. */
+/* The worst driver of the links of all pairs; 0: some have none, and *a_p and *b_p are such a pair,
+ * if possible one that the software NIC would not connect either. */
 static uint32_t worst_link(const struct swl_driver_report *reports, uint32_t nranks, uint32_t *a_p,
                            uint32_t *b_p)
 {

@@ -1,9 +1,9 @@
 /* choice.h: which NIC driver the ranks of a group use.
  *
- * Layer: transport, used by src/ when a group is created and by swimlane-info. Every rank says which
- * drivers would work on it and why the others would not; the records go to all ranks, and the choice is
- * a pure function of them, so that all ranks choose alike: for each pair of ranks the best driver that
- * both can use. Only the software NIC is the choice of the whole group. */
+ * Layer: transport, used by src/ when a group is created and by swimlane-info. Every rank says
+ * which drivers would work on it and why the others would not; the records go to all ranks, and the
+ * choice is a pure function of them, so that all ranks choose alike: for each pair of ranks the
+ * best driver that both can use. Only the software NIC is the choice of the whole group. */
 #ifndef SWL_CHOICE_H
 #define SWL_CHOICE_H
 
@@ -26,7 +26,8 @@ struct swl_nic_driver {
     const struct swl_nic_ops *(*ops)(void);
     /* Would create work here? Cheap, leaves nothing open. false: `why` is half a sentence. */
     bool (*usable)(const struct swl_nic_config *config, char *why, size_t why_bytes);
-    /* Blocks that every kernel of a group needs for it; NULL: it needs none. Such a driver is of all ranks. */
+    /* Blocks that every kernel of a group needs for it; NULL: it needs none. Such a driver is of
+     * all ranks. */
     uint32_t (*blocks)(const struct swl_nic_settings *settings, bool why_not);
 };
 
@@ -49,18 +50,19 @@ struct swl_driver_report {
 /* Ask the drivers that `transports` (SWIMLANE_TRANSPORT) allows. Local, may open devices. */
 void swl_driver_report_make(uint32_t transports, const struct swl_nic_config *config,
                             struct swl_driver_report *report_p);
-/* For swl_driver_report_make: one more driver that does not work. Drivers one behind the other with the same reason,
- * as a library that is missing, say it once; *last is where the newest reason begins, 0 at first. */
+/* For swl_driver_report_make: one more driver that does not work. Drivers one behind the other with
+ * the same reason, as a library that is missing, say it once; *last is where the newest reason
+ * begins, 0 at first. */
 void swl_driver_report_add(struct swl_driver_report *report, size_t *last, const char *name,
                            const char *why);
 /* Bit of the best driver for two ranks; 0 = none. Symmetric. */
 uint32_t swl_choice_of_pair(const struct swl_driver_report *a, const struct swl_driver_report *b);
-/* What the links of the group are at worst: the best driver that all ranks can use, else the worst that
- * a pair has to use; 0: a pair has none, `why` is a sentence that names a rank. */
+/* What the links of the group are at worst: the best driver that all ranks can use, else the worst
+ * that a pair has to use; 0: a pair has none, `why` is a sentence that names a rank. */
 uint32_t swl_choice_of_group(const struct swl_driver_report *reports, uint32_t nranks, char *why,
                              size_t why_bytes);
-/* Would anybody make the faults of this text (SWIMLANE_SOFT_FAULTS)? network: the group's, 0 = none.
- * Refuses those of hardware, and rank 0 warns of what has no effect. */
+/* Would anybody make the faults of this text (SWIMLANE_SOFT_FAULTS)? network: the group's, 0 =
+ * none. Refuses those of hardware, and rank 0 warns of what has no effect. */
 ncclResult_t swl_choice_check_faults(const char *text, uint32_t rank, uint32_t nranks,
                                      uint32_t network);
 

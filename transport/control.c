@@ -1,9 +1,11 @@
-/* control.c: who connects with whom in the control connections. Layer: transport; memory: control.h.
+/* control.c: who connects with whom in the control connections. Layer: transport; memory:
+ * control.h.
  *
- * Of two ranks the one with the larger number connects. Its hello brings the secret of the rank that listens,
- * the welcome brings its own: each end knows that the other one is of this group. Whoever else connects is
- * sent away (door.h). A rank that is hung up on before it is welcome calls again, and the latest call
- * counts. Local sockets serve ranks of one process: the kernel says whose the other end is. */
+ * Of two ranks the one with the larger number connects. Its hello brings the secret of the rank
+ * that listens, the welcome brings its own: each end knows that the other one is of this group.
+ * Whoever else connects is sent away (door.h). A rank that is hung up on before it is welcome calls
+ * again, and the latest call counts. Local sockets serve ranks of one process: the kernel says
+ * whose the other end is. */
 #include "transport/control_internal.h"
 
 #include "src/base/door.h"
@@ -76,8 +78,8 @@ static int connect_local(const struct control_place *place)
     return -EPERM;
 }
 
-/* A host that has lost power says nothing: the kernel asks, and gives up after the limit. The connection
- * is needed while the group is made, which a short limit of data calls does not end. */
+/* A host that has lost power says nothing: the kernel asks, and gives up after the limit. The
+ * connection is needed while the group is made, which a short limit of data calls does not end. */
 static void watch_silence(int fd, uint64_t silence_ns)
 {
     const uint64_t limit_ns = swl_max_u64(silence_ns, SILENCE_NS);
@@ -273,7 +275,8 @@ static void hear_welcome(struct swl_control *control, uint32_t i)
     p->state = CONTROL_NONE;
 }
 
-/* Call the peers with smaller numbers that are missing, and listen to those that have been called. */
+/* Call the peers with smaller numbers that are missing, and listen to those that have been
+ * called. */
 static void call_all(struct swl_control *control, const struct control_meeting *m, bool again)
 {
     for (uint32_t i = 0; i < control->npeers; i++) {
@@ -303,8 +306,8 @@ static bool like_hello(const uint8_t *in, size_t bytes)
     return memcmp(in, &hello, bytes < known ? bytes : known) == 0;
 }
 
-/* A whole hello is there: the connection becomes a peer's, or ends. A peer that calls a second time has
- * hung up the first. */
+/* A whole hello is there: the connection becomes a peer's, or ends. A peer that calls a second time
+ * has hung up the first. */
 static void introduce_peer(struct swl_control *control, struct control_meeting *meeting,
                            struct swl_door_guest *g)
 {

@@ -1,11 +1,12 @@
 /* control.h: the control connections of a group: sockets between ranks, multi_process from NCCL and
- * from every NIC, which work when either does not. Used to tell of failures, to notice that a process has
- * ended, and to connect queue pairs anew.
+ * from every NIC, which work when either does not. Used to tell of failures, to notice that a
+ * process has ended, and to connect queue pairs anew.
  *
- * Layer: transport, used by src/. Owner: the group, from its creation to its end; one host thread at a
- * time. No thread of its own: it moves when it is asked (swl_control_receive, swl_control_send). All sockets are
- * non-blocking, messages have one size, and what a rank holds is bounded: two small buffers for each rank
- * it is connected with. Ranks of a process meet at a socket of the kernel, others over TCP. */
+ * Layer: transport, used by src/. Owner: the group, from its creation to its end; one host thread
+ * at a time. No thread of its own: it moves when it is asked (swl_control_receive,
+ * swl_control_send). All sockets are non-blocking, messages have one size, and what a rank holds is
+ * bounded: two small buffers for each rank it is connected with. Ranks of a process meet at a
+ * socket of the kernel, others over TCP. */
 #ifndef SWL_CONTROL_H
 #define SWL_CONTROL_H
 
@@ -20,7 +21,8 @@ extern "C" {
 
 struct swl_control;
 
-/* Where a rank listens, and the secret without which nobody is let in. Sent by value to all ranks. */
+/* Where a rank listens, and the secret without which nobody is let in. Sent by value to all
+ * ranks. */
 struct swl_control_address {
     uint8_t bytes[128];
 };
@@ -59,8 +61,8 @@ ncclResult_t swl_control_open(struct swl_control **control_p,
 /* Can all ranks be reached by all, by what they say? The same answer everywhere; false: why. */
 bool swl_control_possible(const struct swl_control_address *all, uint32_t nranks, char *why,
                           size_t why_bytes);
-/* Connect with the ranks peers[npeers], each of which lists this one. Bounded; the sentence of a failure
- * names who is missing. Afterwards nobody else can connect. */
+/* Connect with the ranks peers[npeers], each of which lists this one. Bounded; the sentence of a
+ * failure names who is missing. Afterwards nobody else can connect. */
 ncclResult_t swl_control_connect(struct swl_control *control, const struct swl_control_address *all,
                                  const uint32_t *peers, uint32_t npeers);
 /* Says BYE. NULL is a no-op. */
@@ -73,8 +75,8 @@ uint32_t swl_control_rank(const struct swl_control *control, uint32_t peer);
 uint32_t swl_control_peer(const struct swl_control *control, uint32_t rank);
 /* Is there still a connection? */
 bool swl_control_connected(const struct swl_control *control, uint32_t peer);
-/* Only kind, value and bytes are taken. false: not connected, or so much is waiting for the peer that this
- * cannot; it may later. */
+/* Only kind, value and bytes are taken. false: not connected, or so much is waiting for the peer
+ * that this cannot; it may later. */
 bool swl_control_send(struct swl_control *control, uint32_t peer,
                       const struct swl_control_message *message);
 /* The next message of any peer; false: none now. */

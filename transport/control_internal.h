@@ -1,5 +1,6 @@
-/* control_internal.h: what the two halves of the control connections share: control.c (who connects with whom) and
- * control_messages.c (what is said). Layer: transport, private to them; memory: control.h. */
+/* control_internal.h: what the two halves of the control connections share: control.c (who connects
+ * with whom) and control_messages.c (what is said). Layer: transport, private to them; memory:
+ * control.h. */
 #ifndef SWL_CONTROL_INTERNAL_H
 #define SWL_CONTROL_INTERNAL_H
 
@@ -58,8 +59,8 @@ struct swl_control {
     uint32_t ntell;
 };
 
-/* End of a connection. A child that was forked meanwhile has the descriptor, too: what closing does where nobody
- * else has it is said here. */
+/* End of a connection. A child that was forked meanwhile has the descriptor, too: what closing does
+ * where nobody else has it is said here. */
 static inline void control_hang_up(const struct swl_control *control, struct control_peer *p)
 {
     if (p->fd < 0)

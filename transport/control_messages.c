@@ -1,5 +1,5 @@
-/* control_messages.c: messages of the control connections, and the end of its connections. Layer: transport;
- * memory: control.h. */
+/* control_messages.c: messages of the control connections, and the end of its connections. Layer:
+ * transport; memory: control.h. */
 #include "transport/control_internal.h"
 
 #include "src/base/log.h"

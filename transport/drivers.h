@@ -19,7 +19,8 @@ enum swl_driver_place {
     SWL_DRIVERS
 };
 
-/* Bits of SWIMLANE_TRANSPORT in the order of its words; 0 = auto. A worse driver has a larger bit. */
+/* Bits of SWIMLANE_TRANSPORT in the order of its words; 0 = auto. A worse driver has a larger
+ * bit. */
 enum swl_transport_bit {
     SWL_TRANSPORT_PEER = 1,
 #define DRIVER(NAME, ...) SWL_TRANSPORT_##NAME = 2 << SWL_DRIVER_##NAME,
@@ -44,7 +45,8 @@ enum swl_mlx5_rings {
     SWL_MLX5_RINGS_HOST, /* made by public calls, in pinned memory */
 };
 
-/* How an add travels on the verbs wire, best first, in the order of the words of SWIMLANE_VERBS_ADDS. */
+/* How an add travels on the verbs wire, best first, in the order of the words of
+ * SWIMLANE_VERBS_ADDS. */
 enum swl_adds {
     SWL_ADDS_ATOMICS,  /* a FETCH_ADD of the device */
     SWL_ADDS_MESSAGES, /* a SEND, applied by the peer's host */
@@ -58,8 +60,8 @@ struct swl_nic_ib {
     int32_t pkey;                /* place in the port's table; -1 = not set */
 };
 
-/* What the user has set for NICs: filled in one place, read by the driver that it is for. All zero: nothing
- * is set. Text and *ib are the owner's of the options, who outlives the NICs. */
+/* What the user has set for NICs: filled in one place, read by the driver that it is for. All zero:
+ * nothing is set. Text and *ib are the owner's of the options, who outlives the NICs. */
 struct swl_nic_settings {
     const struct swl_nic_ib *ib;    /* NULL = nothing set */
     const char *socket_ifname;      /* SWIMLANE_SOCKET_IFNAME; NULL or "" = any */

@@ -216,7 +216,8 @@ struct route {
     uint32_t metric;
 };
 
-/* Default routes of one family: a line of the kernel's table each. Returns how many there are now. */
+/* Default routes of one family: a line of the kernel's table each. Returns how many there are
+ * now. */
 static uint32_t read_routes(struct route *routes, uint32_t n, int family)
 {
     FILE *file = fopen(family == AF_INET ? "/proc/thread-self/net/route"

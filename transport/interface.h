@@ -1,5 +1,6 @@
-/* interface.h: which network interface of this host the sockets between hosts use. Layer: transport.
- * The choice is a pure function of what the kernel tells (struct tcp_interface); no state. */
+/* interface.h: which network interface of this host the sockets between hosts use. Layer:
+ * transport. The choice is a pure function of what the kernel tells (struct tcp_interface); no
+ * state. */
 #ifndef SWL_INTERFACE_H
 #define SWL_INTERFACE_H
 
@@ -21,14 +22,14 @@ struct tcp_interface {
 };
 
 /* Does the list take the interface? Syntax of NCCL_SOCKET_IFNAME: beginnings of names, separated by
- * commas; "=" before the list: whole names; "^" before it: all but these. Blanks and a ":port" behind a
- * name mean nothing. A list without a name takes every interface, as NULL does. */
+ * commas; "=" before the list: whole names; "^" before it: all but these. Blanks and a ":port"
+ * behind a name mean nothing. A list without a name takes every interface, as NULL does. */
 bool swl_tcp_named(const char *list, const char *interface);
 
-/* The best of all[n] that the list takes, or -1. Best is: with a default route (of several the smaller
- * metric), then any other, a bridge, an address of the link only, loopback; IPv4 before IPv6, else as
- * listed. What is down, has no carrier or no address is never taken. `why` says what decided, or for each
- * interface why it was not taken; variable: whose value the list is. */
+/* The best of all[n] that the list takes, or -1. Best is: with a default route (of several the
+ * smaller metric), then any other, a bridge, an address of the link only, loopback; IPv4 before
+ * IPv6, else as listed. What is down, has no carrier or no address is never taken. `why` says what
+ * decided, or for each interface why it was not taken; variable: whose value the list is. */
 int swl_tcp_pick(const struct tcp_interface *all, uint32_t n, const char *list,
                  const char *variable, struct tcp_why *why);
 

@@ -113,8 +113,8 @@ const char *swl_syndrome_text(uint32_t syndrome);
 const struct swl_nic_ib *swl_nic_ib_of(const struct swl_nic_ib *ib);
 /* For drivers: numbers that no NIC takes, regions that no NIC registers. */
 ncclResult_t swl_nic_check_config(const struct swl_nic_config *config, uint32_t most_qps);
-/* The largest depth of a send queue that is not above `depth` and that the device has, whose queues take
- * `most` entries; said when it is lower. 0: the device has none of 2, and why (swl_fail). */
+/* The largest depth of a send queue that is not above `depth` and that the device has, whose queues
+ * take `most` entries; said when it is lower. 0: the device has none of 2, and why (swl_fail). */
 uint32_t swl_nic_depth(uint32_t rank, const char *device, uint32_t depth, uint64_t most);
 ncclResult_t swl_nic_check_region(uint32_t rank, const void *ptr, uint64_t bytes, unsigned access);
 

@@ -5,14 +5,14 @@
  *   qp_shared_…  any number of lanes of one GPU.
  * Posting does not tell the NIC; qp_ring does, once for all entries before it. Only a full queue is
  * rung by the poster itself, as otherwise it could never drain. Every wait is bounded by the watch;
- * false = give up (full queue: SWL_FAULT_QUEUE; error completion: SWL_FAULT_COMPLETION with number << 8 |
- * syndrome as `seen` and the entry as `expected`).
+ * false = give up (full queue: SWL_FAULT_QUEUE; error completion: SWL_FAULT_COMPLETION with number
+ * << 8 | syndrome as `seen` and the entry as `expected`).
  *
- * Order: payload stores and entries, order_before_doorbell(scope), record, order_before_doorbell(scope),
- * doorbell; pairs with read_doorbell in the software NIC, with the read of the queue over PCIe in
- * hardware. The second is needed: a doorbell is a store to another kind of memory, and on a busy GPU a
- * record has been seen to land tens of microseconds behind it. WRITEs land in any order; an add lands
- * after everything posted before it in this queue. */
+ * Order: payload stores and entries, order_before_doorbell(scope), record,
+ * order_before_doorbell(scope), doorbell; pairs with read_doorbell in the software NIC, with the
+ * read of the queue over PCIe in hardware. The second is needed: a doorbell is a store to another
+ * kind of memory, and on a busy GPU a record has been seen to land tens of microseconds behind it.
+ * WRITEs land in any order; an add lands after everything posted before it in this queue. */
 #pragma once
 
 #include "device.h"
@@ -36,9 +36,9 @@ SWL_DEV void qp_put(const struct swl_qp *qp, uint64_t index, const struct swl_wq
 }
 
 /* The entries of this queue known to be complete, at least `done`; *syndrome_p != 0 on error.
- * Completions lie in a ring of cq_mask + 1, one for each entry in order, and nobody takes them: where
- * the next one is expected there is that one, or a newer one of the same place, or still the one a
- * ring's length before it. A look at each place finds the newest of all. */
+ * Completions lie in a ring of cq_mask + 1, one for each entry in order, and nobody takes them:
+ * where the next one is expected there is that one, or a newer one of the same place, or still the
+ * one a ring's length before it. A look at each place finds the newest of all. */
 SWL_DEV uint64_t qp_completed(const struct swl_qp *qp, uint64_t done, uint32_t *syndrome_p)
 {
     *syndrome_p = 0;
@@ -195,12 +195,12 @@ SWL_DEV bool qp_flush(struct swl_qp *qp, struct waiter w)
 }
 
 /* ---- many lanes ----
- * reserved is taken by compare-and-swap, and only when the entries are free, so that nobody waits for
- * the NIC with an entry in his hands. ready advances in entry order: a poster swaps his index for
- * the next, which releases his stores to whoever rings. A poster that gives up between the two
- * leaves ready behind reserved; the queue must then be reset by the host. Each of the two is a round
- * trip to the memory of the GPU that one poster after the other makes: who has several entries to post
- * takes and publishes them together. */
+ * reserved is taken by compare-and-swap, and only when the entries are free, so that nobody waits
+ * for the NIC with an entry in his hands. ready advances in entry order: a poster swaps his index
+ * for the next, which releases his stores to whoever rings. A poster that gives up between the two
+ * leaves ready behind reserved; the queue must then be reset by the host. Each of the two is a
+ * round trip to the memory of the GPU that one poster after the other makes: who has several
+ * entries to post takes and publishes them together. */
 
 /* Move done forward; false = the queue is in error (reported). */
 SWL_DEV bool qp_shared_poll(struct swl_qp *qp, struct waiter w, uint64_t *done_p)

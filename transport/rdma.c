@@ -1,9 +1,10 @@
 /* rdma.c: builds the network of a rank from the operations of one NIC driver.
  *
  * Layer: transport, below src/. Creation is collective and goes in four exchanges: what everybody
- * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants (connections
- * with these addresses), whether everybody is connected. A rank that fails goes on exchanging, with its
- * failure in the record, so that all ranks end together. Owner of the NIC and of its registrations. */
+ * has (counts, window), whether everybody has addresses of its queue pairs, whom everybody wants
+ * (connections with these addresses), whether everybody is connected. A rank that fails goes on
+ * exchanging, with its failure in the record, so that all ranks end together. Owner of the NIC and
+ * of its registrations. */
 #include "transport/rdma.h"
 
 #include "src/base/error.h"
@@ -102,7 +103,8 @@ static ncclResult_t check_config(const struct swl_rdma_config *c)
     return ncclSuccess;
 }
 
-/* The first NIC of a driver; as many as the rank has of each are listed when the first is asked for. */
+/* The first NIC of a driver; as many as the rank has of each are listed when the first is asked
+ * for. */
 static uint32_t nics_of(struct swl_rdma *r, uint32_t driver, uint32_t each)
 {
     uint32_t n = 0;
@@ -116,8 +118,8 @@ static uint32_t nics_of(struct swl_rdma *r, uint32_t driver, uint32_t each)
     return n;
 }
 
-/* Which NIC carries which connection. Those of one driver are taken in turn, by the connections' keys: at both ends
- * alike if both have as many. */
+/* Which NIC carries which connection. Those of one driver are taken in turn, by the connections'
+ * keys: at both ends alike if both have as many. */
 static ncclResult_t assign(struct swl_rdma *r, const struct swl_rdma_config *c)
 {
     const uint32_t nics = c->nics ? c->nics : 1;
@@ -294,7 +296,8 @@ static ncclResult_t connect_queue_pair(struct swl_rdma *r, uint32_t i,
                     r->rank, connection->peer, (unsigned long long)connection->key, i);
 }
 
-/* All ranks are as remote; `mine`: how this one is. Without memory for the answers it still takes part. */
+/* All ranks are as remote; `mine`: how this one is. Without memory for the answers it still takes
+ * part. */
 static ncclResult_t agree_step(struct swl_rdma *r, const struct swl_rdma_config *c,
                                ncclResult_t mine, const char *doing)
 {
@@ -312,7 +315,8 @@ static ncclResult_t agree_step(struct swl_rdma *r, const struct swl_rdma_config 
     return mine;
 }
 
-/* Second exchange, and third: exports of all ranks, as many each as the rank with most connections has. */
+/* Second exchange, and third: exports of all ranks, as many each as the rank with most connections
+ * has. */
 static ncclResult_t connect_all(struct swl_rdma *r, const struct swl_rdma_config *c,
                                 const struct rdma_need *needs, uint32_t most)
 {

@@ -1,7 +1,8 @@
 /* rdma.h: the network of one rank of a group: its NICs, its registered window, its queue pairs.
  *
  * Layer: transport, below src/. Owner: the group, which creates it once and destroys it last.
- * A *connection* is one connected RC queue pair between two ranks; both ends list it with the same key. */
+ * A *connection* is one connected RC queue pair between two ranks; both ends list it with the same
+ * key. */
 #ifndef SWL_RDMA_H
 #define SWL_RDMA_H
 
@@ -57,21 +58,24 @@ struct swl_rdma;
 
 /* Bytes of device memory for the tables that kernels read. */
 uint64_t swl_rdma_table_bytes(uint32_t nconnections);
-/* Blocks that every kernel of a group of several nodes needs for a NIC of the driver that runs on blocks,
- * if the group uses it; 0: none. multi_process: the ranks are in several processes. */
+/* Blocks that every kernel of a group of several nodes needs for a NIC of the driver that runs on
+ * blocks, if the group uses it; 0: none. multi_process: the ranks are in several processes. */
 uint32_t swl_rdma_blocks(const struct swl_nic_settings *settings, bool multi_process);
-/* Collective over all nranks, also for ranks with nconnections == 0. Blocks the host, bounded. Also after a failure
- * *rdma_p, unless it is NULL then, is to be destroyed: not here, as that may wait for an exchange that hangs. */
+/* Collective over all nranks, also for ranks with nconnections == 0. Blocks the host, bounded. Also
+ * after a failure *rdma_p, unless it is NULL then, is to be destroyed: not here, as that may wait
+ * for an exchange that hangs. */
 ncclResult_t swl_rdma_create(struct swl_rdma **rdma_p, const struct swl_rdma_config *config);
 /* Local. NULL is a no-op. No work of the group may be running. */
 ncclResult_t swl_rdma_destroy(struct swl_rdma *rdma);
 const struct swl_rdma_view *swl_rdma_view(const struct swl_rdma *rdma);
 
-/* Repair of connections, while no kernel of this rank runs; local, the other end does the same (qp_recovery.h).
+/* Repair of connections, while no kernel of this rank runs; local, the other end does the same
+ * (qp_recovery.h).
  * */
 ncclResult_t swl_rdma_query(struct swl_rdma *rdma, uint32_t connection,
                             struct swl_nic_qp_status *status_p);
-/* Nothing of before leaves or arrives any more; *mine_p: where the other end finds it from now on. */
+/* Nothing of before leaves or arrives any more; *mine_p: where the other end finds it from now
+ * on. */
 ncclResult_t swl_rdma_reset(struct swl_rdma *rdma, uint32_t connection,
                             struct swl_nic_address *mine_p);
 /* Behind a reset at both ends. Kernels see an empty queue. */

@@ -6,7 +6,8 @@
 struct swl_qp;    /* transport/qp_view.h: device view of a queue pair */
 struct soft_port; /* transport/host/port.h */
 
-/* Memory at both ends of a connection, by the keys of the two NICs that it connects. Index = connection index. */
+/* Memory at both ends of a connection, by the keys of the two NICs that it connects. Index =
+ * connection index. */
 struct swl_rdma_remote {
     uint64_t base;         /* remote address of the window's first byte */
     uint32_t signal_rkey;  /* for [0, signal_bytes) */

@@ -1,4 +1,5 @@
-/* strangers.h: the line of the log about whom a door (src/base/door.h) has sent away. Layer: transport. */
+/* strangers.h: the line of the log about whom a door (src/base/door.h) has sent away. Layer:
+ * transport. */
 #ifndef SWL_STRANGERS_H
 #define SWL_STRANGERS_H
 

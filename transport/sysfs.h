@@ -1,8 +1,8 @@
 /* sysfs.h: what /sys, /proc and /dev say of this machine: how near a NIC is to a GPU, which kernel
  * modules are loaded, which host this is.
  *
- * Layer: transport; no state. `root` is the folder under which /sys, /proc and /dev are looked up: "/"
- * (or NULL) outside of tests. Nothing here logs or fails: what cannot be read is unknown. */
+ * Layer: transport; no state. `root` is the folder under which /sys, /proc and /dev are looked up:
+ * "/" (or NULL) outside of tests. Nothing here logs or fails: what cannot be read is unknown. */
 #ifndef SWL_SYSFS_H
 #define SWL_SYSFS_H
 
@@ -22,8 +22,8 @@ bool swl_sysfs_line(const char *root, const char *path, char *text, size_t bytes
 bool swl_sysfs_exists(const char *root, const char *path);
 /* The module is loaded or built in. */
 bool swl_sysfs_module(const char *root, const char *name);
-/* Names in a folder, ascending, numbers by value (mlx5_2 before mlx5_10); at most `most` are stored;
- * returns how many there are. Names that are too long are left out and not counted. */
+/* Names in a folder, ascending, numbers by value (mlx5_2 before mlx5_10); at most `most` are
+ * stored; returns how many there are. Names that are too long are left out and not counted. */
 uint32_t swl_sysfs_list(const char *root, const char *path, char (*names)[SWL_SYSFS_NAME],
                         uint32_t most);
 
@@ -46,14 +46,15 @@ static inline uint32_t swl_pci_distance_score(struct swl_pci_distance d)
     return d.level << 16 | (d.hops < 0xffff ? d.hops : 0xffff);
 }
 const char *swl_pci_level_text(uint32_t level);
-/* order[n]: devices by their scores, nearest first; of equally near ones first the turn-th, modulo their
- * number, so that ranks share them. */
+/* order[n]: devices by their scores, nearest first; of equally near ones first the turn-th, modulo
+ * their number, so that ranks share them. */
 void swl_pci_nearest_first(const uint32_t *scores, uint32_t n, uint32_t turn, uint32_t *order);
 
 /* CPUs near this RDMA device, as in /sys ("0-7,16-23"); "" = unknown. */
 void swl_sysfs_cpus(const char *root, const char *nic, char *cpus, size_t bytes);
 
-/* Equal for processes that reach each other by names of the kernel: one boot, one network namespace. */
+/* Equal for processes that reach each other by names of the kernel: one boot, one network
+ * namespace. */
 uint64_t swl_sysfs_host(const char *root);
 
 /* May kernels of a GPU write registers of a NIC? false: `why` names the driver's option. */

@@ -1,9 +1,9 @@
 /* block.h: the shared memory of a block, described once. C and CUDA.
  *
  * Route and dispatch use one picture: a common part, words per ring of the block's channel, and per
- * warp a scratch list, the state of its links to the ranks of the node, and copy stages. Combine has its
- * own: a warp has the lists of the tokens it works on, and only the warps that serve rows have stages.
- * The host sizes it, the kernel finds its parts. */
+ * warp a scratch list, the state of its links to the ranks of the node, and copy stages. Combine
+ * has its own: a warp has the lists of the tokens it works on, and only the warps that serve rows
+ * have stages. The host sizes it, the kernel finds its parts. */
 #pragma once
 
 #include "kernels/common/layout.h"
@@ -139,8 +139,8 @@ SWL_HD struct swl_combine_block swl_combine_block_of(const struct swl_combine_sh
     return b;
 }
 
-/* Stages of servers, an even number: a row in as few, equal pieces as give a server two of them. False:
- * not even small ones fit. */
+/* Stages of servers, an even number: a row in as few, equal pieces as give a server two of them.
+ * False: not even small ones fit. */
 SWL_HD bool swl_combine_fit(struct swl_combine_shape *s, uint32_t row_bytes, uint64_t shared_bytes)
 {
     uint32_t pieces = (row_bytes + SWL_PIECE_MAX - 1) / SWL_PIECE_MAX;

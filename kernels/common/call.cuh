@@ -92,8 +92,8 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
     const struct waiter waiter = wait_for(waiter_of(w, SWL_WARP_PROLOGUE, (uint32_t)block_id()),
                                           SWL_FAULT_RESYNC, g->shape.rank);
     const uint64_t want = g->state->clears;
-    /* Block 0 decides on the generation, and always answers. Poison of older generations may still be
-     * on its way here and overwrite the word; it must not end this wait. */
+    /* Block 0 decides on the generation, and always answers. Poison of older generations may still
+     * be on its way here and overwrite the word; it must not end this wait. */
     w->gen = newest_given_up(g->state, w, read_in_gpu(&g->state->gen)) + 1;
     for (;;) {
         const uint64_t seen = read_in_gpu(&g->state->resynced); /* pairs with block 0's publish */
@@ -105,7 +105,8 @@ SWL_DEV bool await_resynced(const struct swl_device_group *g, struct swl_watch *
     }
 }
 
-/* Refused: a late word of a peer may overwrite the poison before the last block looks at it, hence a bit. */
+/* Refused: a late word of a peer may overwrite the poison before the last block looks at it, hence
+ * a bit. */
 SWL_DEV bool call_refuse(const struct swl_watch *w)
 {
     or_in_gpu(w->async_bits, SWL_ASYNC_TIMEOUT); /* pairs with the look in call_end */
@@ -165,8 +166,8 @@ SWL_DEV uint64_t poison_to_tell(const struct swl_watch *w)
                                           : swl_poison_word(w->gen, swl_poison_missing(seen));
 }
 
-/* Poison and error word of the rank at the other end. A queue that is full or in error is skipped: that peer times
- * out itself. */
+/* Poison and error word of the rank at the other end. A queue that is full or in error is skipped:
+ * that peer times out itself. */
 SWL_DEV void tell_other_end(const struct connection &c, uint64_t word, struct waiter w)
 {
     const struct swl_rdma_remote *r = c.remote;
@@ -180,9 +181,10 @@ SWL_DEV void tell_other_end(const struct connection &c, uint64_t word, struct wa
     qp_ring(c.qp);
 }
 
-/* A rank that gave up tells the hosts of its node, and kernels and hosts of the other nodes. All other
- * warps of the kernel have ended, so the queue pairs are this warp's alone. It stays until the writes
- * have landed, or for a short while: who knows that all ranks have ended may count on their error words. */
+/* A rank that gave up tells the hosts of its node, and kernels and hosts of the other nodes. All
+ * other warps of the kernel have ended, so the queue pairs are this warp's alone. It stays until
+ * the writes have landed, or for a short while: who knows that all ranks have ended may count on
+ * their error words. */
 SWL_DEV void tell_everybody(const struct swl_device_group *g, const struct swl_watch *w)
 {
     const uint64_t word = poison_to_tell(w), since = clock_ns();

@@ -1,8 +1,9 @@
 /* channel.cuh: the rings of one channel, how its warps share them out. Layer: kernels.
  *
- * Ring r of channel c is ring c + r * C of the rank. On either side warps claim positions, of any ring
- * that has something: what the gateway has room for at the source, what has arrived at the gateway. No
- * warp waits for one ring while another could go on: see docs/protocol.md on what that would cost. */
+ * Ring r of channel c is ring c + r * C of the rank. On either side warps claim positions, of any
+ * ring that has something: what the gateway has room for at the source, what has arrived at the
+ * gateway. No warp waits for one ring while another could go on: see docs/protocol.md on what that
+ * would cost. */
 #pragma once
 
 #include "kernels/common/call.cuh"
@@ -30,10 +31,10 @@ struct claim_look {
     int waiting; /* r that is not finished but has nothing, or -1 */
 };
 
-/* A source of claims defines: claim_word(from, r) in shared memory; claim_end(from, r) of this call;
- * claim_limit(from, r), the first position that may not be taken yet; claim_idle(from), work that must
- * not wait, true if there was some; claim_await(from, r), one round of waiting. A template, since the two
- * users differ only in these. */
+/* A source of claims defines: claim_word(from, r) in shared memory; claim_end(from, r) of this
+ * call; claim_limit(from, r), the first position that may not be taken yet; claim_idle(from), work
+ * that must not wait, true if there was some; claim_await(from, r), one round of waiting. A
+ * template, since the two users differ only in these. */
 template <class Source>
 SWL_DEV struct claim_look claim_look_at(const Source &from, uint32_t nrings, uint32_t turn)
 {
@@ -53,8 +54,8 @@ SWL_DEV struct claim_look claim_look_at(const Source &from, uint32_t nrings, uin
     return look;
 }
 
-/* All lanes. Take one position without waiting: 1 = taken (*ring_p, *position_p), 0 = nothing is left
- * to take, 2 = nothing now. */
+/* All lanes. Take one position without waiting: 1 = taken (*ring_p, *position_p), 0 = nothing is
+ * left to take, 2 = nothing now. */
 template <class Source>
 SWL_DEV int claim_try(const Source &from, const struct claim_look &look, uint32_t *ring_p,
                       uint64_t *position_p)
@@ -126,8 +127,8 @@ SWL_DEV uint32_t channel_ring(const struct swl_device_group *g, uint32_t channel
     return channel + r * g->shape.nchannels;
 }
 
-/* A warp: the words at the begin of a call, when the rings out of the rank are at position sent[], those into
- * it at received[]. A block barrier follows. */
+/* A warp: the words at the begin of a call, when the rings out of the rank are at position sent[],
+ * those into it at received[]. A block barrier follows. */
 SWL_DEV void ring_words_begin(const struct ring_words &words, const struct swl_device_group *g,
                               const struct handle_view *h, uint32_t channel, const uint64_t *sent,
                               const uint64_t *received)
@@ -170,8 +171,8 @@ SWL_DEV uint64_t claim_end(const struct ring_room &from, uint32_t r)
     return from.words.end[r];
 }
 
-/* Most takes find room that another lane of the block has seen: its acquire of the credit comes before its
- * release of the limit. */
+/* Most takes find room that another lane of the block has seen: its acquire of the credit comes
+ * before its release of the limit. */
 SWL_DEV uint64_t claim_limit(const struct ring_room &from, uint32_t r)
 {
     const struct swl_device_group *g = from.g;
@@ -202,9 +203,9 @@ SWL_DEV bool claim_await(const struct ring_room &from, uint32_t r)
                       SWL_PAUSE("free slots at rank", rank, from.waiter.channel));
 }
 
-/* All lanes: the next token to put into a ring: ring *x_p of the rank, *position_p in it. False: nothing
- * is left, or given up. *turn_p begins at the number of the warp; a rank starts with the ring of its own
- * number, so that they do not all send to one node first. */
+/* All lanes: the next token to put into a ring: ring *x_p of the rank, *position_p in it. False:
+ * nothing is left, or given up. *turn_p begins at the number of the warp; a rank starts with the
+ * ring of its own number, so that they do not all send to one node first. */
 SWL_DEV bool room_take(const struct ring_room &from, uint32_t *turn_p, uint32_t *x_p,
                        uint64_t *position_p, uint32_t *token_p)
 {

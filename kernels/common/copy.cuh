@@ -1,14 +1,16 @@
 /* copy.cuh: a warp moves rows from global memory to up to 32 places each. Layer: kernels.
  *
- * Rows travel in pieces through the warp's copy stages, which are used in turn. Lane 0 starts the bulk
- * loads as far ahead as stages are free, also of the row after the present one; the lanes that have a
- * destination store piece after piece. Every lane commits one group of stores per piece, an empty one if
- * it has no destination, so that "all but the newest n groups" means the same pieces in all lanes.
+ * Rows travel in pieces through the warp's copy stages, which are used in turn. Lane 0 starts the
+ * bulk loads as far ahead as stages are free, also of the row after the present one; the lanes that
+ * have a destination store piece after piece. Every lane commits one group of stores per piece, an
+ * empty one if it has no destination, so that "all but the newest n groups" means the same pieces
+ * in all lanes.
  *
- * A stage is free for piece n when the stores of piece n - nstages have read it. The caller has made the
- * source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the stores (bulk_wait)
- * before it publishes them. When row_copy_end returns true, every load of that row has completed: the
- * source may be freed. No load may outlive the block: copier_drain ends a role. */
+ * A stage is free for piece n when the stores of piece n - nstages have read it. The caller has
+ * made the source visible to lane 0 (order_before_bulk_load after an acquire) and waits for the
+ * stores (bulk_wait) before it publishes them. When row_copy_end returns true, every load of that
+ * row has completed: the source may be freed. No load may outlive the block: copier_drain ends a
+ * role. */
 #pragma once
 
 #include "kernels/common/block.h"
@@ -32,8 +34,8 @@ struct copy_row {
     uint32_t begun;  /* bytes whose load was started; lane 0's is the true one */
 };
 
-/* All lanes: this warp's part of the block, if it has one. A block barrier must follow before the first
- * copy. */
+/* All lanes: this warp's part of the block, if it has one. A block barrier must follow before the
+ * first copy. */
 SWL_DEV void copier_init(struct copier *c, const struct swl_block *b,
                          const struct swl_block_shape *shape)
 {
@@ -67,9 +69,9 @@ SWL_DEV void copier_step(struct copier *c)
     c->parity ^= c->store_at == 0;
 }
 
-/* The next piece. A load of memory that this rank has mapped always completes, and it must before the
- * block may end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends
- * the wait. */
+/* The next piece. A load of memory that this rank has mapped always completes, and it must before
+ * the block may end, so that a given-up call waits for it too; only an expired deadline (plus a
+ * second) ends the wait. */
 SWL_DEV bool await_piece(const struct copier *c, struct waiter w)
 {
     const uint64_t deadline = w.watch->deadline_ns + 1000000000ull;
@@ -109,8 +111,9 @@ SWL_DEV void row_copy_begin(struct copier *c, struct copy_row *row, const char *
         copy_ahead(c, row, bytes);
 }
 
-/* All lanes: `row`, begun before, goes to `dst` of each lane that has one; meanwhile loads of `next`
- * start (src NULL: there is none). Bytes are those of every row. False: a load did not complete. */
+/* All lanes: `row`, begun before, goes to `dst` of each lane that has one; meanwhile loads of
+ * `next` start (src NULL: there is none). Bytes are those of every row. False: a load did not
+ * complete. */
 SWL_DEV bool row_copy_end(struct copier *c, struct copy_row *row, struct copy_row *next,
                           uint32_t bytes, char *dst, struct waiter w)
 {

@@ -1,5 +1,5 @@
-/* faults.h: what dispatch, combine and updates can report, beside what any kernel can (fault.h). C and
- * CUDA. Layer: kernels/common. */
+/* faults.h: what dispatch, combine and updates can report, beside what any kernel can (fault.h). C
+ * and CUDA. Layer: kernels/common. */
 #pragma once
 
 #include "kernels/device/fault.h"

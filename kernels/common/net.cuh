@@ -1,12 +1,13 @@
-/* net.cuh: remote addresses of the words and rings of layout.h, as connections reach them. Layer: kernels. */
+/* net.cuh: remote addresses of the words and rings of layout.h, as connections reach them. Layer:
+ * kernels. */
 #pragma once
 
 #include "kernels/common/args.h"
 #include "kernels/device/wait.cuh"
 #include "transport/qp.cuh"
 
-/* The rings of a rank: out of it to the gateways of other nodes, n * P + p, or into it from served sources,
- * j * P + p. */
+/* The rings of a rank: out of it to the gateways of other nodes, n * P + p, or into it from served
+ * sources, j * P + p. */
 enum ring_side { RINGS_OUT, RINGS_IN };
 
 SWL_DEV uint32_t side_rings(const struct swl_device_group *g, enum ring_side side)

@@ -1,7 +1,8 @@
 /* nic.cuh: blocks at the end of a grid that run the rank's software NIC. Layer: kernels.
  *
- * With no such NIC nic_blocks is 0 and no block takes this path. The blocks neither begin nor end the
- * call: they serve also the recovery, and end last, when everybody else has and nothing is left to send. */
+ * With no such NIC nic_blocks is 0 and no block takes this path. The blocks neither begin nor end
+ * the call: they serve also the recovery, and end last, when everybody else has and nothing is left
+ * to send. */
 #pragma once
 
 #include "kernels/common/call.cuh"
@@ -9,8 +10,8 @@
 
 static_assert(NIC_ROOM_BYTES <= SWL_SCRATCH_BYTES, "every warp has scratch, teams have more warps");
 
-/* All threads of a block. True: it was one of the NIC's and its work is over. `blocks`: of the NIC, which
- * the other blocks learn without a look at the group. */
+/* All threads of a block. True: it was one of the NIC's and its work is over. `blocks`: of the NIC,
+ * which the other blocks learn without a look at the group. */
 SWL_DEV bool nic_role(const struct swl_device_group *g, uint32_t op, uint32_t blocks)
 {
     const uint32_t block = (uint32_t)block_id() - ((uint32_t)block_count() - blocks);

@@ -1,9 +1,10 @@
-/* open_record.cuh: "my tensors are open for this call", between the ranks of a node. Layer: kernels.
+/* open_record.cuh: "my tensors are open for this call", between the ranks of a node. Layer:
+ * kernels.
  *
- * No rank stores into, or loads from, a peer's user memory before the peer's open record of this call,
- * and none runs more than one call ahead of a local peer, since it waits for the words of all of
- * them. Two slots by parity of the call: a rank may post n + 1 before a peer has looked at n, but not
- * n + 2, for which it needs the peer's n + 1. */
+ * No rank stores into, or loads from, a peer's user memory before the peer's open record of this
+ * call, and none runs more than one call ahead of a local peer, since it waits for the words of all
+ * of them. Two slots by parity of the call: a rank may post n + 1 before a peer has looked at n,
+ * but not n + 2, for which it needs the peer's n + 1. */
 #pragma once
 
 #include "kernels/common/args.h"
@@ -64,8 +65,8 @@ SWL_DEV bool await_open_record(const struct swl_device_group *g, uint32_t local,
     }
 }
 
-/* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does not
- * say where it is, and a list does not say how much of a slot it takes. */
+/* One lane: the rows of local rank `local` are like this rank's own. Else the number of a row does
+ * not say where it is, and a list does not say how much of a slot it takes. */
 SWL_DEV bool check_open_record(const struct swl_device_group *g, uint32_t local, struct waiter w)
 {
     const struct swl_open_record *own = open_record_of(g, g->shape.local, w.watch->call);
@@ -90,7 +91,8 @@ SWL_DEV bool check_open_record(const struct swl_device_group *g, uint32_t local,
     return false;
 }
 
-/* One lane: a count from rank w.peer of another node carries the tag of a call like this rank's own. */
+/* One lane: a count from rank w.peer of another node carries the tag of a call like this rank's
+ * own. */
 SWL_DEV bool check_tag(const struct swl_open_record *own, uint32_t tagged, struct waiter w)
 {
     const uint32_t want = swl_call_tag(own), seen = tagged & ~SWL_TAG_COUNT;
@@ -110,8 +112,8 @@ SWL_DEV bool check_tag(const struct swl_open_record *own, uint32_t tagged, struc
     return false;
 }
 
-/* All lanes: the count in a header {call, tagged count} that rank w.peer of another node wrote, or -1 for
- * one that does not belong to this call. */
+/* All lanes: the count in a header {call, tagged count} that rank w.peer of another node wrote, or
+ * -1 for one that does not belong to this call. */
 SWL_DEV int tagged_count(const struct swl_open_record *own, uint64_t call, uint64_t seen,
                          uint32_t tagged, struct waiter w)
 {

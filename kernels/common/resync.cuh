@@ -1,15 +1,16 @@
 /* resync.cuh: bring the rings back in step after a given-up call, without zeroing. Layer: kernels.
  *
- * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Three marks travel on
- * each link, each an add that brings the peer's mark word up to a value of the new generation; adds
- * execute in order, so a mark that arrived means that all older data and counts have landed:
+ * Run by warp 0 of block 0 in the first kernel after the host cleared a failure. Three marks travel
+ * on each link, each an add that brings the peer's mark word up to a value of the new generation;
+ * adds execute in order, so a mark that arrived means that all older data and counts have landed:
  *   source  -> gateway  2 * gen      "nothing of the old generation follows"
  *   gateway -> source   2 * gen      "the same; and I have taken all of yours as consumed"
  *   source  -> gateway  2 * gen + 1  "and I all of yours"
  * Neither side sends anything new before the other has said that it counts anew: it would be taken
- * for old. Taking means: the consumer of a ring moves its position to the tail and returns the missing
- * credit, so that both ends agree. Marks of an attempt that failed show an older generation. Words
- * between ranks of a node need no exchange: they carry the new generation. Model: tests/model/recovery.pml. */
+ * for old. Taking means: the consumer of a ring moves its position to the tail and returns the
+ * missing credit, so that both ends agree. Marks of an attempt that failed show an older
+ * generation. Words between ranks of a node need no exchange: they carry the new generation. Model:
+ * tests/model/recovery.pml. */
 #pragma once
 
 #include "kernels/common/net.cuh"
@@ -18,8 +19,8 @@
 
 #define SWL_RESYNC_FAILED (1ull << 63)
 
-/* The newest generation that anybody gave up, as far as this rank knows, but at least `least`: kernels
- * are told by poison, the host by error words, and each may know more than the other. */
+/* The newest generation that anybody gave up, as far as this rank knows, but at least `least`:
+ * kernels are told by poison, the host by error words, and each may know more than the other. */
 SWL_DEV uint64_t newest_given_up(const struct swl_state *s, const struct swl_watch *w,
                                  uint64_t least)
 {
@@ -126,8 +127,8 @@ SWL_DEV bool resync_await_credit(const struct swl_device_group *g, struct waiter
     return true;
 }
 
-/* Every rank marks all its out links first, so that the waits below have no cycle: gateways wait for
- * the first marks, sources for gateways, gateways for the last marks. */
+/* Every rank marks all its out links first, so that the waits below have no cycle: gateways wait
+ * for the first marks, sources for gateways, gateways for the last marks. */
 SWL_DEV bool resync_rings(const struct swl_device_group *g, struct waiter w)
 {
     bool ok = true;

@@ -1,13 +1,15 @@
 /* ring.cuh: positions in rings. Layer: kernels.
  *
  * A ring has one producer and one consumer *end*; both count 64-bit positions that never go back.
- * Position p lies in slot p % slots. Inside a rank several warps fill (or empty) the slots of one end
- * out of order: each sets bit p % 64 of the end's window when it has finished slot p, and the one
- * coordinator of the end advances over the contiguous bits and clears them. No window can overflow:
- * slots <= 64, and slot p is taken only after the slot p - slots was freed, hence its bit cleared.
+ * Position p lies in slot p % slots. Inside a rank several warps fill (or empty) the slots of one
+ * end out of order: each sets bit p % 64 of the end's window when it has finished slot p, and the
+ * one coordinator of the end advances over the contiguous bits and clears them. No window can
+ * overflow: slots <= 64, and slot p is taken only after the slot p - slots was freed, hence its bit
+ * cleared.
  *
  * Words between GPUs of a node carry {generation:16, position:48}; a word of another generation
- * stands for the start position. Words that a NIC adds to are bare counts. Model: tests/model/ring.pml. */
+ * stands for the start position. Words that a NIC adds to are bare counts. Model:
+ * tests/model/ring.pml. */
 #pragma once
 
 #include "device.h"
@@ -31,8 +33,8 @@ SWL_DEV uint64_t mask_bit(uint64_t position)
     return 1ull << (position & 63);
 }
 
-/* Slot `position` is finished. Releases the warp's accesses to the slot (one lane, after warp_sync);
- * pairs with read_in_block of the window by the coordinator. */
+/* Slot `position` is finished. Releases the warp's accesses to the slot (one lane, after
+ * warp_sync); pairs with read_in_block of the window by the coordinator. */
 SWL_DEV void mask_finish_in_block(uint64_t *window, uint64_t position)
 {
     or_in_block(window, mask_bit(position));
@@ -61,8 +63,8 @@ SWL_DEV uint64_t mask_bits(uint64_t from, uint32_t n)
     return shift ? low << shift | low >> (64 - shift) : low;
 }
 
-/* Number of the slot of a position, counted over the rings of a side that lie behind each other. A ring has a
- * power of two. */
+/* Number of the slot of a position, counted over the rings of a side that lie behind each other. A
+ * ring has a power of two. */
 SWL_DEV uint64_t slot_number(const struct swl_shape *s, uint32_t ring, uint64_t position)
 {
     return (uint64_t)ring * s->ring_slots + (position & (s->ring_slots - 1));
@@ -74,9 +76,10 @@ SWL_DEV uint32_t slots_before_wrap(uint64_t position, uint32_t slots)
     return slots - (uint32_t)(position % slots);
 }
 
-/* How many of `ready` finished slots from `sent` on to post now, 0 = none. A chunk, or all that is left until
- * the ring's end or `end`, the end of the call. Behind `begin`, where a call of at least a chunk began, as
- * many as have been posted before: the first slot at once, so that whoever waits for it begins early. */
+/* How many of `ready` finished slots from `sent` on to post now, 0 = none. A chunk, or all that is
+ * left until the ring's end or `end`, the end of the call. Behind `begin`, where a call of at least
+ * a chunk began, as many as have been posted before: the first slot at once, so that whoever waits
+ * for it begins early. */
 SWL_DEV uint32_t slots_to_post(const struct swl_shape *s, uint32_t ready, uint64_t begin,
                                uint64_t sent, uint64_t end)
 {
@@ -89,8 +92,8 @@ SWL_DEV uint32_t slots_to_post(const struct swl_shape *s, uint32_t ready, uint64
     return n >= least || n == room || sent + n == end ? n : 0;
 }
 
-/* How many of `ready` slots from `from` on to give back now, 0 = none: at least a chunk, or all that is left until
- * `end`, the end of the call. */
+/* How many of `ready` slots from `from` on to give back now, 0 = none: at least a chunk, or all
+ * that is left until `end`, the end of the call. */
 SWL_DEV uint32_t slots_to_credit(const struct swl_shape *s, uint32_t ready, uint64_t from,
                                  uint64_t end)
 {

@@ -1,10 +1,11 @@
 /* sum.cuh: fp32 sums of rows, in the fixed order of the API. Layer: kernels.
  *
- * Every level adds in fp32 into its own accumulator that starts at +0: a node's rows by ascending local
- * rank, then the nodes in order. The lanes of a warp take a row's vectors of 16 bytes in turn; a lane sums
- * V of them at a time, lane, lane + 32, … of a *piece*. It loads them straight into registers, those of
- * two contributions together: that many loads on their way in 16 warps of a block reach the limit of NVLink
- * (docs/benchmarks.md). V is a constant where these functions are used, so that sums stay in registers. */
+ * Every level adds in fp32 into its own accumulator that starts at +0: a node's rows by ascending
+ * local rank, then the nodes in order. The lanes of a warp take a row's vectors of 16 bytes in
+ * turn; a lane sums V of them at a time, lane, lane + 32, … of a *piece*. It loads them straight
+ * into registers, those of two contributions together: that many loads on their way in 16 warps of
+ * a block reach the limit of NVLink (docs/benchmarks.md). V is a constant where these functions are
+ * used, so that sums stay in registers. */
 #pragma once
 
 #include "device.h"
@@ -43,8 +44,8 @@ SWL_DEV void accumulator_add(struct accumulator *a, const struct accumulator *b)
         a->x[i] = add_rn(a->x[i], b->x[i]);
 }
 
-/* Add a payload vector. A row passes an accumulator of its rank first, which starts at +0; that changes
- * no bit of the sum, because `a` starts at +0 and hence never is -0. */
+/* Add a payload vector. A row passes an accumulator of its rank first, which starts at +0; that
+ * changes no bit of the sum, because `a` starts at +0 and hence never is -0. */
 SWL_DEV void accumulator_take(struct accumulator *a, const struct vec16 *v, uint32_t dtype)
 {
     if (dtype == SWL_FP32) {
@@ -89,8 +90,8 @@ SWL_DEV struct vec16 round_vector(const struct accumulator *a, uint32_t dtype)
     return v;
 }
 
-/* All lanes: the vectors lane, lane + 32, … of a piece that begins at `from` and has `left` of them; of a
- * whole piece each lane has V. */
+/* All lanes: the vectors lane, lane + 32, … of a piece that begins at `from` and has `left` of
+ * them; of a whole piece each lane has V. */
 template <bool WHOLE, uint32_t V>
 SWL_DEV void vectors_load(struct vec16 (&to)[V], const char *from, uint32_t left)
 {

@@ -1,4 +1,5 @@
-/* fault.h: what a kernel can report, shared by its writers on the device and the host that reads it.
+/* fault.h: what a kernel can report, shared by its writers on the device and the host that reads
+ * it.
  *
  * A kernel that gives up a wait, or sees a word that must not be, fills one record in pinned host
  * memory; the first writer of a call wins. src/failure turns it into a code and a sentence.
@@ -11,9 +12,9 @@
 #include <assert.h>
 #include <stdint.h>
 
-/* kind, tier, text with what was waited for. The tier of a wait is how far it is from the rank that is
- * missing: what that rank itself owes (0), what a peer can only do when others have done theirs (1),
- * what depends on many (2). A wait that names no peer is of tier 3. */
+/* kind, tier, text with what was waited for. The tier of a wait is how far it is from the rank that
+ * is missing: what that rank itself owes (0), what a peer can only do when others have done theirs
+ * (1), what depends on many (2). A wait that names no peer is of tier 3. */
 #define SWL_DEVICE_FAULTS(X)                                                                       \
     X(NONE, 0, "no fault")                                                                         \
     X(STAGE, 1, "a bulk copy has not completed")                                                   \

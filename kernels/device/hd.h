@@ -1,4 +1,5 @@
-/* hd.h: functions for host and device, and the smallest of them. C and CUDA. Layer: kernels/device. */
+/* hd.h: functions for host and device, and the smallest of them. C and CUDA. Layer:
+ * kernels/device. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* types.h: types that both device.h (kernels/device/cuda/ and sim/) give to kernels. Layer: kernels;
- * owns no memory. Kernels get it by including "device.h". */
+/* types.h: types that both device.h (kernels/device/cuda/ and sim/) give to kernels. Layer:
+ * kernels; owns no memory. Kernels get it by including "device.h". */
 #pragma once
 
 #include <assert.h>
@@ -8,8 +8,9 @@
 /* Who must see an ordered store. */
 enum swl_scope { SWL_SCOPE_BLOCK, SWL_SCOPE_GPU, SWL_SCOPE_SYS };
 
-/* What a lane waits for and where; made by SWL_PAUSE(what, a, b) of each device.h. `what` is a literal
- * that names role and condition, a and b are numbers that tell instances apart (channel, peer). */
+/* What a lane waits for and where; made by SWL_PAUSE(what, a, b) of each device.h. `what` is a
+ * literal that names role and condition, a and b are numbers that tell instances apart (channel,
+ * peer). */
 struct swl_pause {
     const char *what;
     int a, b;

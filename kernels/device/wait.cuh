@@ -3,9 +3,10 @@
  *
  * A wait is   while (!condition) if (!wait_again(waiter, expected, seen, SWL_PAUSE(...))) return false;
  * and ends because (a) the condition holds, (b) this rank or a peer gave the call up (poison), (c)
- * the deadline of the kernel passed, (d) the host asked to stop. In (c) and (d) the first lane to see
- * it writes the fault record and poisons the ranks of its node; the kernel's epilogue tells the other
- * nodes. A wait that cannot name the rank it waits for gives those that can a little more time. */
+ * the deadline of the kernel passed, (d) the host asked to stop. In (c) and (d) the first lane to
+ * see it writes the fault record and poisons the ranks of its node; the kernel's epilogue tells the
+ * other nodes. A wait that cannot name the rank it waits for gives those that can a little more
+ * time. */
 #pragma once
 
 #include "device.h"
@@ -34,8 +35,8 @@ struct swl_watch {
     uint32_t pad;
 };
 
-/* A lane that waits: what it looks at, and what a fault record says of it. A warp has one for all it
- * does, and says with wait_for what it waits for at the moment. */
+/* A lane that waits: what it looks at, and what a fault record says of it. A warp has one for all
+ * it does, and says with wait_for what it waits for at the moment. */
 struct waiter {
     const struct swl_watch *watch;
     uint32_t kind, role, channel, peer;
@@ -55,8 +56,8 @@ SWL_DEV struct waiter waiter_of(const struct swl_watch *watch, uint32_t role, ui
     return {watch, SWL_FAULT_NONE, role, channel, SWL_NO_PEER};
 }
 
-/* Most looks find nothing and need no acquire; what came with the poison is acquired when it is there.
- * `seen`: what a look has found. */
+/* Most looks find nothing and need no acquire; what came with the poison is acquired when it is
+ * there. `seen`: what a look has found. */
 SWL_DEV bool watch_poisoned(const struct swl_watch *w, uint64_t seen)
 {
     if (swl_poison_gen(seen) < w->gen)
@@ -66,8 +67,8 @@ SWL_DEV bool watch_poisoned(const struct swl_watch *w, uint64_t seen)
 }
 
 /* This rank has given the generation up, also if a peer that is behind has overwritten the poison
- * word with its own, smaller generation since: whoever gave up has left a bit. Nothing is read on the
- * strength of it, so that three relaxed loads, under way together, are enough. */
+ * word with its own, smaller generation since: whoever gave up has left a bit. Nothing is read on
+ * the strength of it, so that three relaxed loads, under way together, are enough. */
 struct watch_look {
     uint64_t poison;
     uint32_t claimed, bits;
@@ -107,7 +108,8 @@ SWL_DEV void watch_poison(const struct swl_watch *w, uint32_t missing)
         publish_to_peer((uint64_t *)(w->peer_window[i] + w->poison_at), word);
 }
 
-/* The later of a rank's two open records (two calls, by parity), or 0 for a rank of another node. */
+/* The later of a rank's two open records (two calls, by parity), or 0 for a rank of another
+ * node. */
 SWL_DEV uint64_t watch_entry_of(const struct swl_watch *w, uint32_t rank)
 {
     for (uint32_t i = 0; i < w->nlocal; i++) {
@@ -143,8 +145,8 @@ SWL_DEV void wait_fault(struct waiter w, uint64_t expected, uint64_t seen, uint3
     watch_poison(w.watch, w.peer);
 }
 
-/* Rank w.peer of another node has sent a number above `most`, or out of order. Indices and lengths are made
- * of such numbers, so each is compared before it is used. */
+/* Rank w.peer of another node has sent a number above `most`, or out of order. Indices and lengths
+ * are made of such numbers, so each is compared before it is used. */
 SWL_DEV void wait_bounds(struct waiter w, uint64_t most, uint64_t seen)
 {
     w.kind = SWL_FAULT_BOUNDS;
@@ -166,7 +168,8 @@ SWL_DEV uint64_t wait_deadline(struct waiter w)
     return deadline + ((deadline - started) >> 4) * wait_tier(w);
 }
 
-/* For what a rank that has given up still tells others: a sixty-fourth of the limit from `since`. */
+/* For what a rank that has given up still tells others: a sixty-fourth of the limit from
+ * `since`. */
 SWL_DEV bool wait_to_tell(const struct swl_watch *w, uint64_t since, const struct swl_pause *why)
 {
     const uint64_t until = since + ((w->deadline_ns - w->started_ns) >> 6);
@@ -183,8 +186,9 @@ SWL_DEV bool watch_stopped(const struct swl_watch *w, uint64_t now)
     return (now >> 10 & 1023) == 0 && read_from_host(w->host_stop) != 0;
 }
 
-/* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. `poison`: the
- * word as a relaxed load has found it, which may have been under way together with the wait's own. */
+/* Nothing to do yet: true = look again, false = give up. Lanes may call it divergently. `poison`:
+ * the word as a relaxed load has found it, which may have been under way together with the wait's
+ * own. */
 SWL_DEV bool wait_again_seen(struct waiter w, uint64_t expected, uint64_t seen, uint64_t poison,
                              const struct swl_pause *why)
 {

@@ -1,13 +1,15 @@
-/* contributions.cuh: where the contributions of a token's sum lie, and when they are there. Layer: kernels.
+/* contributions.cuh: where the contributions of a token's sum lie, and when they are there. Layer:
+ * kernels.
  *
  * A *gatherer* (a warp: summer at the source, gateway elsewhere) keeps the lists of a few tokens in
  * shared memory. A row at a rank of this node is read where it is if it is this rank's own or the
- * rank's tensor is peer-addressable, else asked for: request ring at the rank, landing slot here. The
- * request is the credit, since the gatherer owns the landing slot, so that servers never block; no more
- * tokens are listed than there are slots, so that a slot is free when a token asks for it.
+ * rank's tensor is peer-addressable, else asked for: request ring at the rank, landing slot here.
+ * The request is the credit, since the gatherer owns the landing slot, so that servers never block;
+ * no more tokens are listed than there are slots, so that a slot is free when a token asks for it.
  *
- * A request is one word {generation:16, 1, position:15, row:32}: it is its own signal, so that no other
- * store must arrive before it. What lay in its slot before differs in position or generation. */
+ * A request is one word {generation:16, 1, position:15, row:32}: it is its own signal, so that no
+ * other store must arrive before it. What lay in its slot before differs in position or
+ * generation. */
 #pragma once
 
 #include "kernels/common/call.cuh"
@@ -67,7 +69,8 @@ SWL_DEV uint64_t *fetch_asked_of(const struct gatherer *ga, uint32_t local)
     return &ga->g->ht.fetch_asked[(uint64_t)local * ga->g->shape.ngatherers + ga->number];
 }
 
-/* One lane: ask for the row of a contribution, as number `position` from that rank. Its fence came before. */
+/* One lane: ask for the row of a contribution, as number `position` from that rank. Its fence came
+ * before. */
 SWL_DEV void fetch_ask(const struct gatherer *ga, struct contribution *contribution,
                        uint64_t position)
 {
@@ -173,8 +176,8 @@ SWL_DEV bool await_contribution(const struct gatherer *ga, const struct contribu
     }
 }
 
-/* All lanes: wait until all contributions of the list have arrived. Then every lane may load them. False = given
- * up. */
+/* All lanes: wait until all contributions of the list have arrived. Then every lane may load them.
+ * False = given up. */
 SWL_DEV bool list_await(const struct gatherer *ga, struct sum_list *list)
 {
     const struct contribution *contribution = list_contributions(list);
@@ -189,9 +192,9 @@ SWL_DEV bool list_await(const struct gatherer *ga, struct sum_list *list)
     return ok;
 }
 
-/* All lanes: this gatherer, of `all` of the rank, reads no peer's memory any more. The last one tells
- * the local peers. Chain: loads, warp_sync, acq_rel.gpu of the count, release.sys of the exit words;
- * pairs with await_exits in ht_combine_serve.cuh. */
+/* All lanes: this gatherer, of `all` of the rank, reads no peer's memory any more. The last one
+ * tells the local peers. Chain: loads, warp_sync, acq_rel.gpu of the count, release.sys of the exit
+ * words; pairs with await_exits in ht_combine_serve.cuh. */
 SWL_DEV void gatherer_exit(const struct gatherer *ga, uint32_t all)
 {
     const struct swl_device_group *g = ga->g;

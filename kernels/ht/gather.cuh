@@ -1,12 +1,13 @@
 /* gather.cuh: a gatherer's tokens, from their lists to their sums. Layer: kernels.
  *
- * Tokens are listed some ahead, in batches; rows that a peer must be asked for are asked for when their
- * token is listed, so that they come while older tokens are summed. Tokens are summed in order: the warp
- * waits until all contributions of the oldest one have arrived, and gives their slots back when it is stored.
+ * Tokens are listed some ahead, in batches; rows that a peer must be asked for are asked for when
+ * their token is listed, so that they come while older tokens are summed. Tokens are summed in
+ * order: the warp waits until all contributions of the oldest one have arrived, and gives their
+ * slots back when it is stored.
  *
- * Rows are loaded straight into registers, where they are: in a tensor that peers opened by their entry
- * words, in a landing slot, in a partial ring. Whoever acquired the word that says so is a lane of the
- * warp, which has met the others since. */
+ * Rows are loaded straight into registers, where they are: in a tensor that peers opened by their
+ * entry words, in a landing slot, in a partial ring. Whoever acquired the word that says so is a
+ * lane of the warp, which has met the others since. */
 #pragma once
 
 #include "kernels/common/sum.cuh"
@@ -88,8 +89,8 @@ SWL_DEV void gather_mixed(const struct gather_pipe *p, const struct contribution
     vectors_store<false, DTYPE>(total, out, first, left, p->out_fp32);
 }
 
-/* The same for whole pieces of one or two contributions, also of two nodes: with two, the order of levels does not
- * matter. As many loads are on their way as registers allow. */
+/* The same for whole pieces of one or two contributions, also of two nodes: with two, the order of
+ * levels does not matter. As many loads are on their way as registers allow. */
 template <bool TWO, uint32_t DTYPE>
 SWL_DEV void gather_few(const struct gather_pipe *p, const struct contribution *contribution,
                         char *out, uint32_t first)
@@ -155,9 +156,9 @@ SWL_DEV void gather_token(const struct gather_pipe *p, struct sum_list *list)
     }
 }
 
-/* All lanes: ask for rows of tokens `from` and later; a lane asks a rank for its rows of all of them. One
- * fence for all requests: this warp's reads of the landing slots come before their reuse; pairs with
- * serve_request. */
+/* All lanes: ask for rows of tokens `from` and later; a lane asks a rank for its rows of all of
+ * them. One fence for all requests: this warp's reads of the landing slots come before their reuse;
+ * pairs with serve_request. */
 SWL_DEV void gather_ask(struct gather_pipe *p, uint32_t from)
 {
     const struct swl_shape *shape = &p->ga.g->shape;
@@ -182,8 +183,8 @@ SWL_DEV void gather_ask(struct gather_pipe *p, uint32_t from)
     warp_sync(); /* every lane sees where the rows will be */
 }
 
-/* List tokens ahead, in batches: what a list needs is fetched for several tokens at once, and rows that
- * have to be asked for are told under one release. False = given up. */
+/* List tokens ahead, in batches: what a list needs is fetched for several tokens at once, and rows
+ * that have to be asked for are told under one release. False = given up. */
 template <class Source>
 SWL_DEV bool gather_prepare(struct gather_pipe *p, Source *source, bool asks)
 {
@@ -208,11 +209,11 @@ SWL_DEV bool gather_prepare(struct gather_pipe *p, Source *source, bool asks)
     return got >= 0;
 }
 
-/* A source of tokens defines: source_ahead(s): how many may be listed at a time; source_prepare(s, p, most,
- * idle): write the lists of the next tokens, at most `most`: how many, 0 = none now, or no more at all (if
- * `idle`, only the latter: then it waits), -1 = given up; source_finish(s, list): the sum is stored and all
- * contributions are read. All lanes call them, the last one after a warp_sync. A template, since the two users
- * differ only in these. */
+/* A source of tokens defines: source_ahead(s): how many may be listed at a time; source_prepare(s,
+ * p, most, idle): write the lists of the next tokens, at most `most`: how many, 0 = none now, or no
+ * more at all (if `idle`, only the latter: then it waits), -1 = given up; source_finish(s, list):
+ * the sum is stored and all contributions are read. All lanes call them, the last one after a
+ * warp_sync. A template, since the two users differ only in these. */
 template <class Source> SWL_DEV bool gather_run(struct gather_pipe *p, Source *source)
 {
     const bool asks = fetch_needed(&p->ga);

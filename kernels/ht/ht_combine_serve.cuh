@@ -1,4 +1,5 @@
-/* ht_combine_serve.cuh: both SMs of a channel, rows of this rank's tensor for its peers. Layer: kernels.
+/* ht_combine_serve.cuh: both SMs of a channel, rows of this rank's tensor for its peers. Layer:
+ * kernels.
  *
  * ht_combine_serve (server warps): copy requested rows into the landing slots of gatherers.
  * Reads:    fetch requests, the user's input tensor     Writes: landing slots at the gatherers
@@ -56,8 +57,8 @@ struct serve_stages {
     uint32_t bytes, n;
 };
 
-/* All lanes: the stages of this warp, if it is a server; those are the last warps of their half. A block
- * barrier must follow before the first load. */
+/* All lanes: the stages of this warp, if it is a server; those are the last warps of their half. A
+ * block barrier must follow before the first load. */
 SWL_DEV struct serve_stages serve_stages_of(const struct combine_block *b,
                                             const struct warp_job *job)
 {
@@ -78,8 +79,8 @@ SWL_DEV struct serve_stages serve_stages_of(const struct combine_block *b,
     return s;
 }
 
-/* A server warp. Rows pass through its stages in two banks: lane i loads a piece into its stage of one
- * bank, while its piece in the other is stored. */
+/* A server warp. Rows pass through its stages in two banks: lane i loads a piece into its stage of
+ * one bank, while its piece in the other is stored. */
 struct server {
     const struct combine_block *b;
     struct serve_stages stages;
@@ -128,8 +129,8 @@ SWL_DEV void serve_turn_to(struct server *s, uint32_t group)
         s->given = g->ht.fetch_given[s->ring];
 }
 
-/* The next request of this lane's ring, if it has been made: 1 and its row, 0 not yet, -1 = a row that this
- * rank does not have. */
+/* The next request of this lane's ring, if it has been made: 1 and its row, 0 not yet, -1 = a row
+ * that this rank does not have. */
 SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
 {
     const struct combine_block *b = s->b;
@@ -156,8 +157,8 @@ SWL_DEV int serve_request(const struct server *s, struct serve_row *row)
     return 1;
 }
 
-/* All lanes, where `row` is a request of this lane if it has one: put a batch of them into s->rows, one
- * of a ring, in turns. The word of a ring that is served goes to mark. Rows of the batch. */
+/* All lanes, where `row` is a request of this lane if it has one: put a batch of them into s->rows,
+ * one of a ring, in turns. The word of a ring that is served goes to mark. Rows of the batch. */
 SWL_DEV uint32_t serve_take(struct server *s, uint32_t mask, const struct serve_row *row,
                             struct serve_mark *mark)
 {
@@ -187,8 +188,8 @@ SWL_DEV uint32_t serve_take(struct server *s, uint32_t mask, const struct serve_
     return n;
 }
 
-/* All lanes: look for requests, once at each ring if there are none. Rows of the next batch, 0 = none
- * asked for, -1 = failed. */
+/* All lanes: look for requests, once at each ring if there are none. Rows of the next batch, 0 =
+ * none asked for, -1 = failed. */
 SWL_DEV int serve_look(struct server *s, struct serve_mark *mark)
 {
     const uint32_t rings = serve_rings(s->b), all = 32 * s->step;
@@ -218,7 +219,8 @@ SWL_DEV uint32_t serve_stage(const struct server *s, const struct serve_piece *p
     return p->bank * s->n + (uint32_t)lane_id();
 }
 
-/* This lane's piece of a step that begins at piece `from` of `all`, if it has one: start to load it. */
+/* This lane's piece of a step that begins at piece `from` of `all`, if it has one: start to load
+ * it. */
 SWL_DEV void serve_load(struct server *s, uint32_t from, uint32_t all, struct serve_piece *p)
 {
     const uint32_t lane = (uint32_t)lane_id(), piece = from + lane;
@@ -236,8 +238,9 @@ SWL_DEV void serve_load(struct server *s, uint32_t from, uint32_t all, struct se
               &s->stages.loaded[stage]);
 }
 
-/* One lane: wait for its piece. A load completes without anybody's help, and it must before the block may
- * end, so that a given-up call waits for it too; only an expired deadline (plus a second) ends the wait. */
+/* One lane: wait for its piece. A load completes without anybody's help, and it must before the
+ * block may end, so that a given-up call waits for it too; only an expired deadline (plus a second)
+ * ends the wait. */
 SWL_DEV bool serve_await(const struct server *s, const struct serve_piece *p)
 {
     const struct waiter w = s->b->waiter;
@@ -254,7 +257,8 @@ SWL_DEV bool serve_await(const struct server *s, const struct serve_piece *p)
     return true;
 }
 
-/* Store the piece of this lane, if there is one. A group of stores for every step. False: not loaded. */
+/* Store the piece of this lane, if there is one. A group of stores for every step. False: not
+ * loaded. */
 SWL_DEV bool serve_store(struct server *s, const struct serve_piece *p)
 {
     bool ok = true;
@@ -269,7 +273,8 @@ SWL_DEV bool serve_store(struct server *s, const struct serve_piece *p)
     return ok;
 }
 
-/* Nothing is asked for or on its way: has every row been served? 1 yes, 0 not yet, -1 = given up. */
+/* Nothing is asked for or on its way: has every row been served? 1 yes, 0 not yet, -1 = given
+ * up. */
 SWL_DEV int serve_idle(struct server *s)
 {
     const struct combine_block *b = s->b;
@@ -299,8 +304,9 @@ SWL_DEV void serve_tell(struct server *s)
     s->untold = 0;
 }
 
-/* All lanes: a step was stored, but for the newest group. A release at system scope takes microseconds
- * while the lane's words before it are on their way, so one is made for several steps. */
+/* All lanes: a step was stored, but for the newest group. A release at system scope takes
+ * microseconds while the lane's words before it are on their way, so one is made for several
+ * steps. */
 SWL_DEV void serve_stored(struct server *s, const struct serve_mark *mark, bool more)
 {
     if (warp_any(mark->done && s->told.done && s->told.done != mark->done))
@@ -312,8 +318,8 @@ SWL_DEV void serve_stored(struct server *s, const struct serve_mark *mark, bool 
         serve_tell(s);
 }
 
-/* Rows of a plain tensor, until every row was asked for or read in place. In each turn the pieces of one
- * step are loaded, and those of the step before stored. */
+/* Rows of a plain tensor, until every row was asked for or read in place. In each turn the pieces
+ * of one step are loaded, and those of the step before stored. */
 SWL_DEV void serve_run(struct server *s)
 {
     struct serve_piece before = {0, 0, 0};

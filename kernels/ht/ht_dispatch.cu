@@ -11,7 +11,8 @@
 #include "kernels/ht/ht_dispatch_send.cuh"
 #include "kernels/ht/ht_dispatch_write.cuh"
 
-/* All threads: the group's description into the block, where acquires do not push it out of a cache. */
+/* All threads: the group's description into the block, where acquires do not push it out of a
+ * cache. */
 SWL_DEV const struct swl_device_group *group_into_block(const struct swl_dispatch_args *a)
 {
     const uint64_t *from = (const uint64_t *)a->group;
@@ -81,8 +82,8 @@ SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const st
     return rw;
 }
 
-/* The last warp, a receiver: the peers hear that this rank's tensor is open (block 0), and the writers of
- * the block when those of the peers are. */
+/* The last warp, a receiver: the peers hear that this rank's tensor is open (block 0), and the
+ * writers of the block when those of the peers are. */
 SWL_DEV void local_targets_begin(const struct dispatch_block *b)
 {
     bool ok;

@@ -17,9 +17,9 @@ struct dispatch_block { /* equal in all threads, but for `waiter` */
     uint32_t slot_row_at; /* of the row in a network slot */
 };
 
-/* All lanes of a writer or forwarder: wait for local_targets_begin, which always comes to its end. An mbarrier and
- * not a named barrier, because sanitizers lose count of barriers that a part of a block meets at. False:
- * the call was given up. */
+/* All lanes of a writer or forwarder: wait for local_targets_begin, which always comes to its end.
+ * An mbarrier and not a named barrier, because sanitizers lose count of barriers that a part of a
+ * block meets at. False: the call was given up. */
 SWL_DEV bool local_targets_await(const struct dispatch_block *b)
 {
     const uint64_t deadline = b->common->watch.deadline_ns + 1000000000ull;

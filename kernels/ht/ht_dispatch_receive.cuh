@@ -7,8 +7,9 @@
  *           complete before the head is released
  * Progress: waits for nobody but the writers
  * Ends:     rows of this call == rows that the handle promises. Counting over all rings is right,
- *           since no row of a later call can be here before this rank's next open record. Rows count when
- *           they are taken: whoever takes them has them in the tensor when the kernel ends
+ *           since no row of a later call can be here before this rank's next open record. Rows
+ *           count when they are taken: whoever takes them has them in the tensor when the kernel
+ *           ends
  *
  * The lanes of a receiver share out its rings, `span` lanes each; every ring with news gives up to
  * SWL_RECEIVE_MAX records a pass, whose selections are shared out over all lanes. */
@@ -110,7 +111,8 @@ SWL_DEV bool receive_look(struct receiver *rc)
     return true;
 }
 
-/* One selection of a record, or none: its weight and id, at the record's row. False for a foreign record. */
+/* One selection of a record, or none: its weight and id, at the record's row. False for a foreign
+ * record. */
 SWL_DEV bool receive_selection(const struct receiver *rc, const struct swl_record *record,
                                uint32_t k, uint32_t local)
 {
@@ -137,7 +139,8 @@ SWL_DEV bool receive_selection(const struct receiver *rc, const struct swl_recor
     return true;
 }
 
-/* All lanes: weights and ids of the records of this pass, a selection each. False: one was foreign. */
+/* All lanes: weights and ids of the records of this pass, a selection each. False: one was
+ * foreign. */
 SWL_DEV bool receive_records(const struct receiver *rc)
 {
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
@@ -172,7 +175,8 @@ struct drain {
     char *dst;           /* its place in the caller's tensor */
 };
 
-/* All lanes: the next row within the caller's tensor and its place there; src NULL: none is left. */
+/* All lanes: the next row within the caller's tensor and its place there; src NULL: none is
+ * left. */
 SWL_DEV char *drain_next(const struct receiver *rc, struct drain *d, struct copy_row *row)
 {
     const struct swl_dispatch_args *a = rc->b->a;
@@ -234,8 +238,8 @@ SWL_DEV bool drain_end(const struct receiver *rc, struct drain *d)
     return true;
 }
 
-/* Leaders: credit of what has been taken goes back when it is a good part of the ring. The release waits
- * for all that the SM has under way, so it is best done while rows are being loaded. */
+/* Leaders: credit of what has been taken goes back when it is a good part of the ring. The release
+ * waits for all that the SM has under way, so it is best done while rows are being loaded. */
 SWL_DEV void receive_credit(struct receiver *rc, uint32_t least)
 {
     const struct swl_device_group *g = rc->b->g;
@@ -282,7 +286,8 @@ SWL_DEV void receive_flush_credit(struct receiver *rc)
     warp_sync();
 }
 
-/* Leaders, when all rows of the call have been taken: the writers know that rings are empty then. */
+/* Leaders, when all rows of the call have been taken: the writers know that rings are empty
+ * then. */
 SWL_DEV void receive_end(const struct receiver *rc)
 {
     const bool leads = ((uint32_t)lane_id() & (rc->span - 1)) == 0;
@@ -333,7 +338,8 @@ SWL_ROLE void ht_dispatch_receive(const struct dispatch_block *b, struct copier 
     receive_fill(b, rc.first, rc.step);
     receive_open(&rc, (uint32_t)lane_id() / rc.span);
     for (;;) {
-        /* under way together with the looks at the tails; rows taken meanwhile are seen the next time */
+        /* under way together with the looks at the tails; rows taken meanwhile are seen the next
+         * time */
         const uint32_t taken = lane_id() == 0 ? load_relaxed_in_gpu(&g->state->received) : 0u;
         const uint64_t poison = load_relaxed_from_peer(b->common->watch.poison);
         bool moved = false;

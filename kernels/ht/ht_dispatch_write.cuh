@@ -1,15 +1,15 @@
 /* ht_dispatch_write.cuh: both SMs of a channel, this rank's tokens for its node. Layer: kernels.
  *
- * ht_dispatch_write (writer warps): some write the tokens that stay on this rank, the others those for
- * its peers, so that a slow link holds up nothing else and few warps share it.
+ * ht_dispatch_write (writer warps): some write the tokens that stay on this rank, the others those
+ * for its peers, so that a slow link holds up nothing else and few warps share it.
  * Reads:    handle list of the own node, user tokens and weights    Writes: local rings, tensors
  * Waits:    open record, local credit       Signals: local tails -> ht_dispatch_receive there
  * Ends:     every listed token is written
  *
- * Tokens are taken in turns of a few, as many as the warp has lanes for their selections; the last ones
- * one by one. Warps take turns as they come: SMs differ by half in how fast they reach a peer. The list
- * is read three turns ahead: numbers, then selections, then the first row are on their way while the
- * present batch is sorted and stored. */
+ * Tokens are taken in turns of a few, as many as the warp has lanes for their selections; the last
+ * ones one by one. Warps take turns as they come: SMs differ by half in how fast they reach a peer.
+ * The list is read three turns ahead: numbers, then selections, then the first row are on their way
+ * while the present batch is sorted and stored. */
 #pragma once
 
 #include "kernels/ht/ht_dispatch.cuh"
@@ -60,7 +60,8 @@ SWL_DEV void cursor_load(const struct dispatch_block *b, struct token_cursor *k,
     k->ahead = select_load(&b->h, &k->lanes, k->loaded != SWL_NO_TOKEN, k->loaded, b->a->weights);
 }
 
-/* All lanes: the next batch with something for this part; loads the selections of the one after it. */
+/* All lanes: the next batch with something for this part; loads the selections of the one after
+ * it. */
 SWL_DEV struct write_batch cursor_next(const struct dispatch_block *b, struct token_cursor *k)
 {
     const struct swl_device_group *g = b->g;
@@ -85,8 +86,8 @@ SWL_DEV struct write_batch cursor_next(const struct dispatch_block *b, struct to
     return batch;
 }
 
-/* All lanes, while the call begins: handle and tokens are read-only, and turns count from 0 whatever comes
- * of the call. Nothing is read of memory that is no handle for this call. */
+/* All lanes, while the call begins: handle and tokens are read-only, and turns count from 0
+ * whatever comes of the call. Nothing is read of memory that is no handle for this call. */
 SWL_DEV struct token_cursor token_cursor_of(const struct dispatch_block *b, uint32_t index,
                                             uint32_t nwriters, bool fits)
 {

@@ -173,12 +173,12 @@ ncclResult_t swl_group_clear(struct ncclEpGroup *group);
 /* `key` is one of SWIMLANE_QUERY_…. */
 ncclResult_t swl_group_query(struct ncclEpGroup *group, int key, uint64_t *value_p);
 
-/* Collective, same order and bytes on all ranks. `refused` != ncclSuccess: the call was refused on this rank,
- * bytes is 0, and it only joins the agreement, which then fails on all ranks. */
+/* Collective, same order and bytes on all ranks. `refused` != ncclSuccess: the call was refused on
+ * this rank, bytes is 0, and it only joins the agreement, which then fails on all ranks. */
 ncclResult_t swl_mem_alloc(struct ncclEpGroup *group, uint64_t bytes, ncclResult_t refused,
                            void **ptr_p);
-/* Collective. `ptr` is the start of a region of this group, or NULL, which does nothing. `refused` as
- * above: no rank frees then. */
+/* Collective. `ptr` is the start of a region of this group, or NULL, which does nothing. `refused`
+ * as above: no rank frees then. */
 ncclResult_t swl_mem_free(struct ncclEpGroup *group, void *ptr, ncclResult_t refused);
 
 /* ---- handle (src/ops/handle.c) ---- */

@@ -28,8 +28,8 @@ ncclResult_t swl_known_handle(const struct ncclEpHandle *handle);
 ncclResult_t swl_scope_device(struct swl_scope *s, int device);
 /* Take the group's lock and make its device current; nothing is held after a failure. */
 ncclResult_t swl_scope_enter(struct swl_scope *s, const struct ncclEpGroup *group);
-/* The same for calls that are collective: after a failure the scope is held all the same, for the agreement
- * that tells the other ranks. */
+/* The same for calls that are collective: after a failure the scope is held all the same, for the
+ * agreement that tells the other ranks. */
 ncclResult_t swl_scope_enter_anyway(struct swl_scope *s, const struct ncclEpGroup *group);
 /* As swl_scope_enter for the handle's group; refused if that is gone. */
 ncclResult_t swl_scope_enter_handle(struct swl_scope *s, const struct ncclEpHandle *handle);

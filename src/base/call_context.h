@@ -1,7 +1,7 @@
 /* call_context.h: which public call this thread is in, for whom it logs, and the call's sentence.
  *
- * Layer: src/base, below error.h and log.h. One block for each thread, hung into swl_thread_slot, which
- * frees it with the thread. */
+ * Layer: src/base, below error.h and log.h. One block for each thread, hung into swl_thread_slot,
+ * which frees it with the thread. */
 #ifndef SWL_BASE_CALL_CONTEXT_H
 #define SWL_BASE_CALL_CONTEXT_H
 

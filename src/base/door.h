@@ -1,9 +1,10 @@
 /* door.h: who has connected to a listening socket and has not said yet who it is.
  *
- * Layer: src/base, for whoever listens; one thread at a time. A few guests at a time, each with room for one
- * hello. When all places are taken the oldest guest has to go, and so has whoever says nothing for a second.
- * A true caller says its hello at once, and calls again when it is sent away: so neither silence nor a
- * flood keeps it out. Of strangers the owner is told at most once a second. */
+ * Layer: src/base, for whoever listens; one thread at a time. A few guests at a time, each with
+ * room for one hello. When all places are taken the oldest guest has to go, and so has whoever says
+ * nothing for a second. A true caller says its hello at once, and calls again when it is sent away:
+ * so neither silence nor a flood keeps it out. Of strangers the owner is told at most once a
+ * second. */
 #ifndef SWL_BASE_DOOR_H
 #define SWL_BASE_DOOR_H
 
@@ -48,7 +49,8 @@ struct swl_door {
 void swl_door_open(struct swl_door *door, const struct swl_door_rules *rules);
 /* The guest's socket, which does not block, is the door's until it ends or is taken. */
 void swl_door_enter(struct swl_door *door, int fd);
-/* Hear the guests: the first whose hello is whole, or NULL: nobody now. Take or refuse it, then ask again. */
+/* Hear the guests: the first whose hello is whole, or NULL: nobody now. Take or refuse it, then ask
+ * again. */
 struct swl_door_guest *swl_door_next(struct swl_door *door);
 /* Its socket is the caller's now. */
 int swl_door_take(struct swl_door *door, struct swl_door_guest *guest);

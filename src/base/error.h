@@ -29,10 +29,12 @@ void swl_call_begin(const char *function, int rank);
 void swl_call_rank(int rank);
 void swl_call_end(void);
 
-/* Sentences from here on are logged at INFO: another rank of this process says them, or their cause. */
+/* Sentences from here on are logged at INFO: another rank of this process says them, or their
+ * cause. */
 void swl_call_quiet(bool quiet);
 
-/* Of two results the first that is a failure. For work that goes on after one, such as giving back. */
+/* Of two results the first that is a failure. For work that goes on after one, such as giving
+ * back. */
 static inline ncclResult_t swl_first_failure(ncclResult_t first, ncclResult_t next)
 {
     return first != ncclSuccess ? first : next;

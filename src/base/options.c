@@ -83,7 +83,8 @@ static bool parse_word(const struct swl_option_row *row, const char *text, uint3
     return true;
 }
 
-/* Of a list with unknown words the others are stored; false then, and *unknown_p is the first unknown one. */
+/* Of a list with unknown words the others are stored; false then, and *unknown_p is the first
+ * unknown one. */
 static bool parse_words(const struct swl_option_row *row, const char *text, uint32_t *bits_p,
                         const char **unknown_p)
 {

@@ -75,7 +75,8 @@ void swl_option_read(struct swl_options *options, const char *name);
 /* The variable whose value a row has: the own one, or NCCL's where only that is set. */
 const char *swl_option_variable(const char *name);
 
-/* Does the value say "not set": 0 where that is no value, -1 where NCCL's variable of the row has it so? */
+/* Does the value say "not set": 0 where that is no value, -1 where NCCL's variable of the row has
+ * it so? */
 bool swl_option_unset(const struct swl_option_row *row, const char *text);
 
 /* Would the value be taken? Rows that are read elsewhere take any. */

@@ -5,8 +5,8 @@
  * OPT(field, name, fallback, type, default, min, max, unit, help): a member of struct swl_options.
  *   `fallback` is NCCL's variable, asked when ours is unset, or NULL. The default 0 of a number
  *   means "not set": the configuration field is asked, then the built-in value, which stands where
- *   the group resolves its options. Where 0 is a value the default is -1. `unit` of a word or of words
- *   lists those that are possible, the default first.
+ *   the group resolves its options. Where 0 is a value the default is -1. `unit` of a word or of
+ *   words lists those that are possible, the default first.
  * NOTE(name, help): read elsewhere or accepted without effect; listed and documented only. */
 #ifndef OPT
 #    define OPT(field, name, fallback, type, def, min, max, unit, help)

@@ -14,7 +14,8 @@
 #define BACKLOG        1024
 #define CONNECT_MAX_MS 60000
 
-/* A fiber of the emulator reads the word of the thread that runs it, which to TSan is another one. */
+/* A fiber of the emulator reads the word of the thread that runs it, which to TSan is another
+ * one. */
 __attribute__((no_sanitize("thread"))) int swl_socket_error(void)
 {
     return errno;

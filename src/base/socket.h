@@ -1,7 +1,7 @@
-/* socket.h: sockets: listening, connecting within a limit, accepting. Used by the transport, the device
- * runtime and the tools; who is let in is door.h's. Layer: src/base; no state. All sockets are
- * non-blocking and end with an exec. A failure is a negative number of errno: fibers of the emulator
- * change threads, so nobody looks at errno later. */
+/* socket.h: sockets: listening, connecting within a limit, accepting. Used by the transport, the
+ * device runtime and the tools; who is let in is door.h's. Layer: src/base; no state. All sockets
+ * are non-blocking and end with an exec. A failure is a negative number of errno: fibers of the
+ * emulator change threads, so nobody looks at errno later. */
 #ifndef SWL_BASE_SOCKET_H
 #define SWL_BASE_SOCKET_H
 
@@ -28,14 +28,14 @@ int swl_socket_connect(const union swl_address *to, uint64_t timeout_ns);
 /* The next who has connected. */
 int swl_socket_accept(int listener);
 
-/* An address of this host without a file: the kernel forgets it with the socket. Everybody can read it in
- * /proc/net/unix. Returns its length. */
+/* An address of this host without a file: the kernel forgets it with the socket. Everybody can read
+ * it in /proc/net/unix. Returns its length. */
 socklen_t swl_socket_local(const char *name, struct sockaddr_un *address);
 int swl_socket_listen_local(const char *name, int backlog);
 /* -EAGAIN: nobody there has room for one more now. */
 int swl_socket_connect_local(const char *name);
-/* Who is at the other end of a local socket, by what the kernel says: everybody on the host may connect to
- * it, or have bound its name. */
+/* Who is at the other end of a local socket, by what the kernel says: everybody on the host may
+ * connect to it, or have bound its name. */
 bool swl_socket_of_process(int fd);
 bool swl_socket_of_user(int fd);
 

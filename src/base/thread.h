@@ -8,8 +8,9 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* pthread_create of a thread that takes no signal meant for the process: handlers of the application run
- * on its own threads. What a thread does to itself (a fault, abort) still reaches it. */
+/* pthread_create of a thread that takes no signal meant for the process: handlers of the
+ * application run on its own threads. What a thread does to itself (a fault, abort) still reaches
+ * it. */
 static inline int swl_thread_create(pthread_t *thread_p, void *(*main)(void *), void *arg)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};

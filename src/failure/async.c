@@ -1,8 +1,8 @@
 /* async.c: errors that show up after a call has returned: their bits, sentences and consequences.
  *
  * Layer: src/failure, implements internal.h. Reads the pinned words of struct swl_pinned, which
- * kernels write (ErrorClear alone writes them here), the error words of the node, and what other hosts
- * have said. Touches no device. */
+ * kernels write (ErrorClear alone writes them here), the error words of the node, and what other
+ * hosts have said. Touches no device. */
 #include "src/group/group.h"
 
 #include "src/base/error.h"
@@ -63,8 +63,8 @@ static void talk(struct ncclEpGroup *group)
         tell_own(group, own);
 }
 
-/* Of the own kernels; bit 0 also when error words and other hosts tell of a call that another rank gave up, when
- * a rank has gone, and when queue pairs could not be connected anew. */
+/* Of the own kernels; bit 0 also when error words and other hosts tell of a call that another rank
+ * gave up, when a rank has gone, and when queue pairs could not be connected anew. */
 static uint32_t bits_of(struct ncclEpGroup *group)
 {
     /* pairs with the release of the last block of a kernel */
@@ -85,7 +85,8 @@ static void gone_text(const struct ncclEpGroup *group, char *text, size_t text_b
     snprintf(text, text_bytes, "rank %" PRIu32 " %s%s", p->first_gone, p->gone_why, more);
 }
 
-/* What other hosts have said that the own sentence may lack: a queue pair in error, a rank that is gone. */
+/* What other hosts have said that the own sentence may lack: a queue pair in error, a rank that is
+ * gone. */
 static void news_text(const struct ncclEpGroup *group, char *text, size_t text_bytes)
 {
     const struct swl_host_news *p = &group->hosts;

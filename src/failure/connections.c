@@ -1,11 +1,11 @@
-/* connections.c: the connections of a group to other nodes: which there are, with whom the hosts are connected for
- * their sake, and their repair after a failure.
+/* connections.c: the connections of a group to other nodes: which there are, with whom the hosts
+ * are connected for their sake, and their repair after a failure.
  *
- * Layer: src/failure, implements part of group.h. The protocol of a repair is qp_recovery.h; here is what
- * it does to the queue pairs and to the positions of the rings. A queue pair in error has lost adds
- * that this rank counts as made. With both ends reset nothing is under way, so that the words at
- * the peer are what has come of them; this rank counts on from there, and the recovery of the next
- * kernel (resync.cuh) finds both ends agreed. */
+ * Layer: src/failure, implements part of group.h. The protocol of a repair is qp_recovery.h; here
+ * is what it does to the queue pairs and to the positions of the rings. A queue pair in error has
+ * lost adds that this rank counts as made. With both ends reset nothing is under way, so that the
+ * words at the peer are what has come of them; this rank counts on from there, and the recovery of
+ * the next kernel (resync.cuh) finds both ends agreed. */
 #include "src/group/group.h"
 
 #include "kernels/common/faults.h"
@@ -201,10 +201,10 @@ static ncclResult_t meet(struct ncclEpGroup *g)
     return rc;
 }
 
-/* Where it fails, a rank waits in the exchange behind it for what the others have left of the limit, and the
- * limit of the exchange: twice the limit since this rank came, whether it waited for others or failed at once.
- * The others may wait for it that long, and a rank may come later than all by less than the limit; so nobody
- * takes a rank for missing that is still within its time. */
+/* Where it fails, a rank waits in the exchange behind it for what the others have left of the
+ * limit, and the limit of the exchange: twice the limit since this rank came, whether it waited for
+ * others or failed at once. The others may wait for it that long, and a rank may come later than
+ * all by less than the limit; so nobody takes a rank for missing that is still within its time. */
 ncclResult_t swl_group_meet(struct ncclEpGroup *g)
 {
     const uint64_t came = swl_gpu_now_ns();

@@ -1,4 +1,5 @@
-/* connections.h: the state of a group's connections to other nodes, as far as their repair needs it (connections.c).
+/* connections.h: the state of a group's connections to other nodes, as far as their repair needs it
+ * (connections.c).
  *
  * Layer: src/failure, part of the group. */
 #ifndef SWL_CONNECTIONS_H

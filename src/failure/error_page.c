@@ -1,4 +1,5 @@
-/* error_page.c: the error page of a node as one rank sees it. Layer: src/failure; memory: error_page.h. */
+/* error_page.c: the error page of a node as one rank sees it. Layer: src/failure; memory:
+ * error_page.h. */
 #include "src/failure/error_page.h"
 
 #include "kernels/common/faults.h"
@@ -74,9 +75,9 @@ static void read_words(struct swl_error_page *page)
         swl_error_page_note(page, __atomic_load_n(&words[i], __ATOMIC_ACQUIRE));
 }
 
-/* Behind the first kernel after ErrorClear the generation of the kernels decides. Before it only what
- * is newer than everything that this rank knew at the clear: peers may be ahead already, and error words
- * of the old generation may still be on their way. */
+/* Behind the first kernel after ErrorClear the generation of the kernels decides. Before it only
+ * what is newer than everything that this rank knew at the clear: peers may be ahead already, and
+ * error words of the old generation may still be on their way. */
 bool swl_error_page_is_set(struct swl_error_page *page, uint64_t clears, uint64_t settled)
 {
     read_words(page);

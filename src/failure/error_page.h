@@ -1,10 +1,11 @@
-/* error_page.h: how the host of a rank hears that another rank gave up a call, although its own calls came
- * through: one word for each rank of the node, in host memory that all of them read.
+/* error_page.h: how the host of a rank hears that another rank gave up a call, although its own
+ * calls came through: one word for each rank of the node, in host memory that all of them read.
  *
  * Layer: src/failure, below group. A word is that of fault.h (swl_poison_word). Its writers are the
- * kernels of its rank when they give up, and the rank's NIC on behalf of other nodes. Owns the page;
- * it must outlive every kernel of this rank and the NIC. Where a node's ranks are no processes of one
- * host the page is the rank's own, with one word, and only what reaches that word is heard. */
+ * kernels of its rank when they give up, and the rank's NIC on behalf of other nodes. Owns the
+ * page; it must outlive every kernel of this rank and the NIC. Where a node's ranks are no
+ * processes of one host the page is the rank's own, with one word, and only what reaches that word
+ * is heard. */
 #ifndef SWL_ERROR_PAGE_H
 #define SWL_ERROR_PAGE_H
 

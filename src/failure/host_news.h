@@ -1,11 +1,12 @@
-/* host_news.h: what the hosts of a group tell each other over the control connections: which rank has gone,
- * which queue pair has failed, who has come how far in setting the group up.
+/* host_news.h: what the hosts of a group tell each other over the control connections: which rank
+ * has gone, which queue pair has failed, who has come how far in setting the group up.
  *
- * Layer: src/failure, below bootstrap, async and group. Owns the control connections and its tables, for the
- * life of the group. A rank is connected with the ranks of its node and with those at the other
- * ends of its queue pairs, and passes news on to them; so news reach every rank, and everybody
- * holds little. Nothing here waits but swl_host_news_connect, swl_host_news_missing and swl_host_news_barrier,
- * which are bounded. Without connections (ranks that cannot listen) all of it does nothing. */
+ * Layer: src/failure, below bootstrap, async and group. Owns the control connections and its
+ * tables, for the life of the group. A rank is connected with the ranks of its node and with those
+ * at the other ends of its queue pairs, and passes news on to them; so news reach every rank, and
+ * everybody holds little. Nothing here waits but swl_host_news_connect, swl_host_news_missing and
+ * swl_host_news_barrier, which are bounded. Without connections (ranks that cannot listen) all of
+ * it does nothing. */
 #ifndef SWL_HOST_NEWS_H
 #define SWL_HOST_NEWS_H
 
@@ -55,7 +56,8 @@ struct swl_host_news {
     uint32_t missing; /* rank that somebody misses in an exchange; UINT32_MAX: none */
 };
 
-/* Local. rank, nranks and the limits are set by the caller, the rest is zero. *mine_p goes to all ranks. */
+/* Local. rank, nranks and the limits are set by the caller, the rest is zero. *mine_p goes to all
+ * ranks. */
 ncclResult_t swl_host_news_open(struct swl_host_news *peers, uint64_t process,
                                 const char *socket_ifname, struct swl_control_address *mine_p);
 /* Local; all[nranks] as they were told. Copied. */
@@ -65,12 +67,13 @@ ncclResult_t swl_host_news_set_addresses(struct swl_host_news *peers,
 ncclResult_t swl_host_news_connect(struct swl_host_news *peers, const uint32_t *ranks, uint32_t n);
 void swl_host_news_close(struct swl_host_news *peers);
 
-/* This rank gives the group up and cannot say so in an exchange. `doing` completes "failed while ...". */
+/* This rank gives the group up and cannot say so in an exchange. `doing` completes "failed while
+ * ...". */
 void swl_host_news_fail(struct swl_host_news *peers, ncclResult_t code, const char *doing);
 /* Take what has come. Never waits. */
 void swl_host_news_poll(struct swl_host_news *peers);
-/* This rank has given up a call, or a queue pair of it is in error. Told once for each generation, and once
- * more if it is about a queue pair. `from` is set here. */
+/* This rank has given up a call, or a queue pair of it is in error. Told once for each generation,
+ * and once more if it is about a queue pair. `from` is set here. */
 void swl_host_news_broadcast(struct swl_host_news *peers, const struct swl_notice *notice);
 /* The news are about a queue pair in error, and of this generation or a later one. */
 bool swl_host_news_queue_pair(const struct swl_host_news *peers, uint64_t gen);
@@ -82,11 +85,11 @@ bool swl_host_news_send(struct swl_host_news *peers, uint32_t rank,
 
 /* This rank takes part in the next exchange of the set-up. */
 void swl_host_news_step(struct swl_host_news *peers);
-/* The exchange has not ended in time: a rank that takes no part in it, or UINT32_MAX. May wait for a
- * sixteenth of the limit. */
+/* The exchange has not ended in time: a rank that takes no part in it, or UINT32_MAX. May wait for
+ * a sixteenth of the limit. */
 uint32_t swl_host_news_missing(struct swl_host_news *peers);
-/* In place of an exchange when a rank is gone: until all that are left of those this rank is connected with
- * are as far, or the limit has passed; false then. */
+/* In place of an exchange when a rank is gone: until all that are left of those this rank is
+ * connected with are as far, or the limit has passed; false then. */
 bool swl_host_news_barrier(struct swl_host_news *peers);
 
 #ifdef __cplusplus

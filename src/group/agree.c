@@ -112,7 +112,8 @@ static ncclResult_t read_device(struct agreement *mine, const struct ncclEpGroup
     return read_block_threads(&own->block_threads);
 }
 
-/* The same number only for the same sizes; in decimal it reads as they are written: 2:1:1:2 is 2010102. */
+/* The same number only for the same sizes; in decimal it reads as they are written: 2:1:1:2 is
+ * 2010102. */
 static uint64_t ring_sizes_word(const struct swl_ring_sizes *s)
 {
     return ((s->slots * UINT64_C(100) + s->chunk) * 100 + s->landing) * 100 + s->link;

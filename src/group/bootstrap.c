@@ -21,8 +21,8 @@ static size_t staging_bytes(const struct swl_bootstrap *boot)
     return ((size_t)boot->nranks + 1) * boot->piece_bytes;
 }
 
-/* What a rank got is kept after a failure, so that it can say so: without a stream of its own it uses the
- * thread's, without device memory the pinned one, without pinned memory plain one. */
+/* What a rank got is kept after a failure, so that it can say so: without a stream of its own it
+ * uses the thread's, without device memory the pinned one, without pinned memory plain one. */
 ncclResult_t swl_bootstrap_open(struct swl_bootstrap *boot)
 {
     void *memory = NULL;
@@ -178,8 +178,9 @@ static ncclResult_t not_finished(struct swl_bootstrap *boot)
     return rc;
 }
 
-/* cudaErrorNotReady: the limit has passed, or a rank is gone and it will never be. A wait that fails is
- * made once more: the exchange goes on without it, and only its end tells this rank what the others know. */
+/* cudaErrorNotReady: the limit has passed, or a rank is gone and it will never be. A wait that
+ * fails is made once more: the exchange goes on without it, and only its end tells this rank what
+ * the others know. */
 static cudaError_t wait_stream(struct swl_bootstrap *boot)
 {
     const uint64_t limit = boot->timeout_ns + boot->grace_ns;
@@ -279,7 +280,8 @@ static ncclResult_t gather_parts(struct swl_bootstrap *boot, const void *mine, v
     return ncclSuccess;
 }
 
-/* Who fails here comes to no later exchange, which would not be that of the others: it tells them. */
+/* Who fails here comes to no later exchange, which would not be that of the others: it tells
+ * them. */
 ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all, size_t bytes_each)
 {
     struct swl_bootstrap *boot = context;
@@ -299,7 +301,8 @@ ncclResult_t swl_bootstrap_allgather(void *context, const void *mine, void *all,
     return rc;
 }
 
-/* Needs no memory, so that no rank stays away for want of it: the codes are read where they arrive. */
+/* Needs no memory, so that no rank stays away for want of it: the codes are read where they
+ * arrive. */
 ncclResult_t swl_bootstrap_agree(struct swl_bootstrap *boot, ncclResult_t mine, const char *doing)
 {
     const uint32_t code = (uint32_t)mine;

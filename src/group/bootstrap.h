@@ -49,8 +49,8 @@ ncclResult_t swl_bootstrap_close(struct swl_bootstrap *boot);
 /* Local; the part of it that is possible when the bootstrap is stuck. */
 ncclResult_t swl_bootstrap_drop_stream(struct swl_bootstrap *boot);
 
-/* Does this rank log what rank `cause` has caused (UINT32_MAX: what all ranks find alike)? One line for
- * each process is enough, and none beside the cause's own. */
+/* Does this rank log what rank `cause` has caused (UINT32_MAX: what all ranks find alike)? One line
+ * for each process is enough, and none beside the cause's own. */
 bool swl_bootstrap_speaks(const struct swl_bootstrap *boot, uint32_t cause);
 
 /* all[r] = mine of rank r; with `all` NULL this rank only takes part. `context` is a struct

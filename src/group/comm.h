@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* A number that NCCL knows of a communicator. Asked once more if the question fails: a rank that does not
- * know its place among the others cannot tell them of a failure. `text` completes "comm: no ...". */
+/* A number that NCCL knows of a communicator. Asked once more if the question fails: a rank that
+ * does not know its place among the others cannot tell them of a failure. `text` completes "comm:
+ * no ...". */
 ncclResult_t swl_comm_ask(ncclResult_t (*question)(const ncclComm_t, int *), ncclComm_t comm,
                           int *value_p, const char *text);
 

@@ -1,4 +1,5 @@
-/* destroy.c: the end of a group, agreed with all ranks that are left; also of one that was never whole.
+/* destroy.c: the end of a group, agreed with all ranks that are left; also of one that was never
+ * whole.
  *
  * Layer: src/group, implements internal.h; memory: group.h. */
 #include "src/group/group.h"
@@ -34,8 +35,8 @@ static ncclResult_t release_device(struct ncclEpGroup *group)
     return rc;
 }
 
-/* Freeing device memory waits for everything on the device, and for work that hangs without end. What
- * the host holds goes; device memory, pinned memory and the NIC are given up. */
+/* Freeing device memory waits for everything on the device, and for work that hangs without end.
+ * What the host holds goes; device memory, pinned memory and the NIC are given up. */
 static ncclResult_t abandon_device(struct ncclEpGroup *group)
 {
     ncclResult_t rc;
@@ -101,8 +102,8 @@ static void orphan_handles(struct ncclEpGroup *group)
     group->handles = NULL;
 }
 
-/* All ranks are as far as this one. Where one is gone, the communicator serves for nothing any more, and
- * those that are left and reach each other's memory meet on their own. */
+/* All ranks are as far as this one. Where one is gone, the communicator serves for nothing any
+ * more, and those that are left and reach each other's memory meet on their own. */
 static ncclResult_t end_together(struct ncclEpGroup *group, ncclResult_t mine, const char *doing)
 {
     swl_host_news_poll(&group->hosts);

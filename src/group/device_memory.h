@@ -1,4 +1,5 @@
-/* device_memory.h: plain device memory of a group, from the caller's callbacks or the device runtime.
+/* device_memory.h: plain device memory of a group, from the caller's callbacks or the device
+ * runtime.
  *
  * Layer: src/group. Memory that peers or the NIC reach is not plain: window.h. */
 #ifndef SWL_DEVICE_MEMORY_H

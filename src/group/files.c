@@ -48,8 +48,8 @@ struct sockets {
     uint64_t meeting, later;
 };
 
-/* Those of rank r are added. One for each rank that its host is connected with, and the poll of them; two
- * listeners until all have come. Later, over TCP, one for each link and one listener. */
+/* Those of rank r are added. One for each rank that its host is connected with, and the poll of
+ * them; two listeners until all have come. Later, over TCP, one for each link and one listener. */
 static void add_sockets(const struct ncclEpGroup *g, const struct swl_driver_report *networks,
                         uint32_t r, struct sockets *sum)
 {
@@ -80,8 +80,9 @@ static ncclResult_t too_few(const char *least, uint32_t rank, uint64_t need, uin
                     rank, least, need, left);
 }
 
-/* What the process of a rank may open, and its ranks: counted with the first of them, 0 with the others.
- * Most by who looked first: the listeners of the others were there already when the rest did. */
+/* What the process of a rank may open, and its ranks: counted with the first of them, 0 with the
+ * others. Most by who looked first: the listeners of the others were there already when the rest
+ * did. */
 static uint32_t ranks_of_process(const struct swl_rank_capabilities *ranks, uint32_t first,
                                  uint32_t nranks, uint64_t *left_p)
 {

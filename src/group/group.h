@@ -114,11 +114,11 @@ struct ncclEpHandle {
 ncclResult_t swl_group_agree(struct ncclEpGroup *group, const struct swl_group_config *config,
                              ncclResult_t refused, bool *agreed_p);
 
-/* Descriptors that this process may still open, with its soft limit raised to the hard one; UINT32_MAX: no
- * end (src/group/files.c). */
+/* Descriptors that this process may still open, with its soft limit raised to the hard one;
+ * UINT32_MAX: no end (src/group/files.c). */
 uint32_t swl_group_files_left(void);
-/* A process that cannot open what any rank needs is refused on all ranks: with fewer, a rank cannot even find
- * out where it is, and what it says of itself means nothing. */
+/* A process that cannot open what any rank needs is refused on all ranks: with fewer, a rank cannot
+ * even find out where it is, and what it says of itself means nothing. */
 ncclResult_t swl_group_check_few_files(const struct swl_rank_capabilities *ranks, uint32_t nranks);
 /* The same of one that cannot open as many as the sockets of its ranks need. */
 ncclResult_t swl_group_check_files(const struct ncclEpGroup *group,
@@ -131,19 +131,20 @@ void swl_group_ask_networks(const struct ncclEpGroup *group, struct swl_driver_r
 ncclResult_t swl_group_choose_network(struct ncclEpGroup *group,
                                       const struct swl_driver_report *reports);
 
-/* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other ends of
- * its connections. Ends agreed (src/failure/connections.c). */
+/* Connect with the ranks that the hosts of a rank talk to: those of its node and those at the other
+ * ends of its connections. Ends agreed (src/failure/connections.c). */
 ncclResult_t swl_group_meet(struct ncclEpGroup *group);
 /* All connections of this rank; swl_group_nconnections of them. */
 uint32_t swl_group_nconnections(const struct ncclEpGroup *group);
 void swl_group_fill_connections(const struct ncclEpGroup *group,
                                 struct swl_rdma_connection *connections);
-/* Before each data call; does something behind an ErrorClear only. Queue pairs in error are connected anew,
- * together with the ranks at their other ends: blocks until these are there, at most the time limit. */
+/* Before each data call; does something behind an ErrorClear only. Queue pairs in error are
+ * connected anew, together with the ranks at their other ends: blocks until these are there, at
+ * most the time limit. */
 ncclResult_t swl_group_repair(struct ncclEpGroup *group, cudaStream_t stream);
-/* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for, and the other
- * ranks hear of them. Once for each generation, unless `again`: what was still under way then may have failed
- * since. Does nothing while work of this rank runs. */
+/* A call of generation `gen` has failed, here or elsewhere: queue pairs in error are looked for,
+ * and the other ranks hear of them. Once for each generation, unless `again`: what was still under
+ * way then may have failed since. Does nothing while work of this rank runs. */
 ncclResult_t swl_group_check_connections(struct ncclEpGroup *group, uint64_t gen, bool again);
 /* ErrorClear in a failed state of this generation: the next call looks at the connections again. */
 void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
@@ -151,12 +152,13 @@ void swl_group_suspect(struct ncclEpGroup *group, uint64_t gen);
 /* Free whatever the group holds; local (src/group/destroy.c). The first failure is returned. */
 ncclResult_t swl_group_release(struct ncclEpGroup *group);
 
-/* Around one operation on `stream`: order it behind the last one on any stream (not within captures,
- * where the caller orders); then note it as the last one (src/group/order.c). */
+/* Around one operation on `stream`: order it behind the last one on any stream (not within
+ * captures, where the caller orders); then note it as the last one (src/group/order.c). */
 ncclResult_t swl_group_enter(struct ncclEpGroup *group, cudaStream_t stream, bool *capturing_p);
 ncclResult_t swl_group_leave(struct ncclEpGroup *group, cudaStream_t stream, bool capturing);
-/* Until all operations outside captures have ended, or limit_ns have passed; cudaErrorNotReady then. A
- * question that fails is asked once more: what follows would free memory under work that still runs. */
+/* Until all operations outside captures have ended, or limit_ns have passed; cudaErrorNotReady
+ * then. A question that fails is asked once more: what follows would free memory under work that
+ * still runs. */
 cudaError_t swl_group_await(const struct ncclEpGroup *group, uint64_t limit_ns);
 /* The same with the group's limit, and a sentence. */
 ncclResult_t swl_group_drain(struct ncclEpGroup *group);

@@ -57,8 +57,8 @@ static const struct {
     {"SWIMLANE_SOFT_BLOCKS", SWL_TRANSPORT_SOFT},
 };
 
-/* One line for those that are set and that no network of this rank has. NCCL's, which an image may set for
- * NCCL, and any where there is no network, are no reason to warn. */
+/* One line for those that are set and that no network of this rank has. NCCL's, which an image may
+ * set for NCCL, and any where there is no network, are no reason to warn. */
 static void say_unused(uint32_t networks)
 {
     char text[512] = "", name[64] = "no network between nodes";

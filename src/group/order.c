@@ -1,4 +1,5 @@
-/* order.c: operations of a group come one behind the other, whatever their streams, and can be waited for.
+/* order.c: operations of a group come one behind the other, whatever their streams, and can be
+ * waited for.
  *
  * Layer: src/group; memory: group.h. */
 #include "src/group/group.h"

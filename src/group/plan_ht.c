@@ -1,4 +1,5 @@
-/* plan_ht.c: rings, roles and shared memory of the high-throughput kernels. Layer: src/group; owns no memory. */
+/* plan_ht.c: rings, roles and shared memory of the high-throughput kernels. Layer: src/group; owns
+ * no memory. */
 #include "src/group/plan_ht.h"
 
 #include "kernels/common/block.h"
@@ -33,7 +34,8 @@ static const struct swl_roles combine_node = {
     .count = {[SWL_C_SUM] = {14, 14}, [SWL_C_SERVE] = {2, 2}},
 };
 
-/* The same with fewer warps, where both halves share a block: the registers of an SM bound its threads. */
+/* The same with fewer warps, where both halves share a block: the registers of an SM bound its
+ * threads. */
 static const struct swl_roles dispatch_nodes_narrow = {
     .count = {[SWL_D_SEND] = {2, 0},
               [SWL_D_SEND_COORD] = {1, 0},
@@ -127,8 +129,9 @@ uint32_t swl_plan_halves(const struct swl_shape *s, uint32_t sms)
     return sms >= 2 * s->nchannels ? 2 : 1;
 }
 
-/* Rings of a source toward one node. Other nodes, or other sources of the other node, have rings of their
- * own; where there are none a channel has two, since the slots of one are too few for what is under way. */
+/* Rings of a source toward one node. Other nodes, or other sources of the other node, have rings of
+ * their own; where there are none a channel has two, since the slots of one are too few for what is
+ * under way. */
 static void plan_ring_count(struct swl_shape *s, const struct swl_rank_capabilities *ranks)
 {
     const uint32_t hint =
@@ -143,8 +146,9 @@ static void plan_ring_count(struct swl_shape *s, const struct swl_rank_capabilit
         s->nrings = hint;
 }
 
-/* Slots of network rings and chunks, powers of two. A slot is free again two trips and several queues
- * after it was sent, so that a few nodes need 64 to keep the wire busy; many nodes have many rings. */
+/* Slots of network rings and chunks, powers of two. A slot is free again two trips and several
+ * queues after it was sent, so that a few nodes need 64 to keep the wire busy; many nodes have many
+ * rings. */
 static void plan_rings(struct swl_shape *s, uint32_t chunk_hint)
 {
     s->ring_slots = s->nnodes > 16 ? 16 : s->nnodes > 4 ? 32 : 64;
@@ -223,8 +227,8 @@ static uint32_t warps_before(const struct swl_roles *roles, uint32_t role)
     return block_warps(&before);
 }
 
-/* Where receivers copy no rows: as many writers as can have four stages of half a usual row. More contend
- * for the copy engine of the SM and for the link. */
+/* Where receivers copy no rows: as many writers as can have four stages of half a usual row. More
+ * contend for the copy engine of the SM and for the link. */
 static struct swl_roles direct_roles(const struct swl_roles *roles, uint32_t nnodes)
 {
     struct swl_roles r = *roles;
@@ -272,8 +276,8 @@ static uint32_t block_warps_of(const struct swl_roles *roles, uint32_t role)
     return block_warps(&one);
 }
 
-/* Lists of a gatherer, a power of two: a warp lists 32 / K tokens at once; two times that where they fit
- * well. Where rows have to be asked for, no more than it has landing slots. */
+/* Lists of a gatherer, a power of two: a warp lists 32 / K tokens at once; two times that where
+ * they fit well. Where rows have to be asked for, no more than it has landing slots. */
 static uint32_t combine_lists(const struct swl_shape *s, bool direct)
 {
     const uint32_t lists = s->max_topk > 32 ? 2 : s->max_topk > 16 ? 4 : 8;

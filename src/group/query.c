@@ -1,4 +1,5 @@
-/* query.c: what a group says of itself. Layer: src/group, implements internal.h; memory: group.h. */
+/* query.c: what a group says of itself. Layer: src/group, implements internal.h; memory:
+ * group.h. */
 #include "src/group/group.h"
 
 #include "src/base/error.h"

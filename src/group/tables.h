@@ -50,15 +50,16 @@ struct swl_tables {
     char **shared;    /* device address of [SWL_MEMORIES][nlocal] */
 };
 
-/* The four words of a connection, in one order at both ends: dispatch ring, request ring, partial sums, marks. */
+/* The four words of a connection, in one order at both ends: dispatch ring, request ring, partial
+ * sums, marks. */
 #define SWL_CONNECTION_WORDS 4u
 
-/* Offsets in the own window of the words that the peer adds to through connection `connection` (numbers of
- * swl_rdma_view). */
+/* Offsets in the own window of the words that the peer adds to through connection `connection`
+ * (numbers of swl_rdma_view). */
 void swl_tables_connection_words(const struct swl_plan *plan, uint32_t connection,
                                  uint64_t at[SWL_CONNECTION_WORDS]);
-/* Device addresses of what this rank counts as added to the peer's words: [0] as of now, [1] for the next
- * kernel. */
+/* Device addresses of what this rank counts as added to the peer's words: [0] as of now, [1] for
+ * the next kernel. */
 void swl_tables_connection_counts(const struct swl_tables *tables, const struct swl_plan *plan,
                                   uint32_t connection, uint64_t *counts[SWL_CONNECTION_WORDS][2]);
 

@@ -1,10 +1,10 @@
 /* runtime.h: everything the host code needs from the device runtime and from its threads.
  *
  * Layer: src/runtime, implemented by src/runtime/cuda/ (CUDA) and sim/gpu_sim.cc (emulator). Host
- * code of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state only
- * through this file, so that the host code of a rank can run on a fiber of the emulator.
- * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in result.h turns it into a
- * result code and a sentence. No function prints. */
+ * code of the library, tools and tests blocks, locks, sleeps, reads time and keeps per-thread state
+ * only through this file, so that the host code of a rank can run on a fiber of the emulator.
+ * Functions return a cudaError_t (0 = cudaSuccess); SWL_CUDA in result.h turns it into a result
+ * code and a sentence. No function prints. */
 #ifndef SWL_RUNTIME_H
 #define SWL_RUNTIME_H
 
@@ -26,8 +26,8 @@ struct swl_gpu_info {
     int nsms;
     int cc_major, cc_minor; /* compute capability */
     uint64_t shared_bytes;  /* dynamic shared memory a block may have */
-    /* Most queues of work that a process may have; kernels of one start one after the other. 0: each
-     * stream has its own. */
+    /* Most queues of work that a process may have; kernels of one start one after the other. 0:
+     * each stream has its own. */
     uint32_t most_queues;
     uint8_t uuid[16];
     uint64_t process; /* ranks with equal values share an address space */
@@ -55,7 +55,8 @@ cudaError_t swl_gpu_host_free(void *ptr);
 cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t stream); /* async */
 cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream);        /* async */
 enum swl_gpu_place { SWL_GPU_PLACE_UNKNOWN, SWL_GPU_PLACE_HOST, SWL_GPU_PLACE_DEVICE };
-/* Where an address lives and, if the runtime knows, its allocation [*base_p, *base_p + *bytes_p). */
+/* Where an address lives and, if the runtime knows, its allocation [*base_p, *base_p +
+ * *bytes_p). */
 cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
                           size_t *bytes_p);
 
@@ -67,7 +68,8 @@ cudaError_t swl_gpu_dmabuf(const void *ptr, size_t bytes, int *fd_p);
 cudaError_t swl_gpu_registers_map(void *registers, size_t bytes, void **device_p);
 cudaError_t swl_gpu_registers_unmap(void *registers);
 
-/* Memory that peers of the node map (VMM on CUDA, plain in the emulator). Zeroed; 2 MiB granules. */
+/* Memory that peers of the node map (VMM on CUDA, plain in the emulator). Zeroed; 2 MiB
+ * granules. */
 struct swl_gpu_share {
     uint8_t bytes[128]; /* opaque, sent to the peers by value */
 };
@@ -75,13 +77,14 @@ cudaError_t swl_gpu_shared_malloc(void **ptr_p, size_t bytes, struct swl_gpu_sha
 cudaError_t swl_gpu_shared_free(void *ptr);
 /* How other processes get it, and why not otherwise: a few words for a log. */
 const char *swl_gpu_shared_how(const struct swl_gpu_share *share);
-/* Map a peer's memory for the current device; *ptr_p is valid until unmap. On CUDA: the GPUs have no
- * access to each other: cudaErrorPeerAccessUnsupported; its process cannot be asked and there is no
- * fabric handle: cudaErrorOperatingSystem; this process may not use the fabric handle:
+/* Map a peer's memory for the current device; *ptr_p is valid until unmap. On CUDA: the GPUs have
+ * no access to each other: cudaErrorPeerAccessUnsupported; its process cannot be asked and there is
+ * no fabric handle: cudaErrorOperatingSystem; this process may not use the fabric handle:
  * cudaErrorNotPermitted. */
 cudaError_t swl_gpu_shared_map(const struct swl_gpu_share *share, void **ptr_p);
 cudaError_t swl_gpu_shared_unmap(void *ptr);
-/* The share of the own allocation around ptr, and ptr's offset in it; cudaErrorInvalidValue: none. */
+/* The share of the own allocation around ptr, and ptr's offset in it; cudaErrorInvalidValue:
+ * none. */
 cudaError_t swl_gpu_shared_find(const void *ptr, struct swl_gpu_share *share_p, uint64_t *offset_p);
 /* Let kernels of `device` reach memory of this process that is not shared (plain or pinned). */
 cudaError_t swl_gpu_peer_access(int device, const void *ptr);

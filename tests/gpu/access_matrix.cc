@@ -12,7 +12,8 @@
 namespace
 {
 
-/* Who calls: ranks share a GPU where there are few, and emulated ones, on devices of their own, a thread. */
+/* Who calls: ranks share a GPU where there are few, and emulated ones, on devices of their own, a
+ * thread. */
 using caller = std::pair<int, std::thread::id>;
 
 std::mutex alone;

@@ -269,8 +269,8 @@ struct bulk_args {
 
 #define STAGES 3
 
-/* Rows in[] -> shared -> middle[] by block 0; middle[] -> shared (edited) -> out[] by block 1, which
- * follows the word: the path of a token through a ring. */
+/* Rows in[] -> shared -> middle[] by block 0; middle[] -> shared (edited) -> out[] by block 1,
+ * which follows the word: the path of a token through a ring. */
 SWL_KERNEL void bulk_kernel(struct bulk_args a)
 {
     mbarrier *stage = static_cast<mbarrier *>(block_shared());

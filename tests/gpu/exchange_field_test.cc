@@ -1,5 +1,5 @@
-/* exchange_field_test.cc: field reports about other collectives beside the calls, memory that no peer
- * can map or that is none of the device, and outliers in time. Runs emulated too. */
+/* exchange_field_test.cc: field reports about other collectives beside the calls, memory that no
+ * peer can map or that is none of the device, and outliers in time. Runs emulated too. */
 #include "tests/gpu/access_matrix.h"
 #include "tests/support/field_slot.h"
 
@@ -28,8 +28,8 @@ void opposite_orders(FieldRank &field, FieldSlot &slot, cudaStream_t gathering, 
     EXPECT_EQ(cudaStreamSynchronize(gathering), cudaSuccess);
 }
 
-/* With room for both kernels they finish. Where the calls take every SM they may wait for each other:
- * then the call gives up in time on both ranks, and the all-gather comes through. */
+/* With room for both kernels they finish. Where the calls take every SM they may wait for each
+ * other: then the call gives up in time on both ranks, and the all-gather comes through. */
 void two_streams(unsigned sms, bool may_give_up)
 {
     FieldJob job;
@@ -125,7 +125,8 @@ bool is_in(int rank, const std::vector<std::pair<int, int>> &pairs)
     });
 }
 
-/* Some ranks cannot map the memory of others: no rank gets a group, and the sentence names a pair. */
+/* Some ranks cannot map the memory of others: no rank gets a group, and the sentence names a
+ * pair. */
 void blocked(const std::vector<int> &nodes, const std::vector<std::pair<int, int>> &pairs)
 {
     on_ranks(nodes, [&](swl_rank *rank) {

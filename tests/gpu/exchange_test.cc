@@ -1,5 +1,5 @@
-/* exchange_test.cc: whole steps of ranks, compared with the oracle byte by byte: every job shape with
- * changing routing, random configurations, graphs, and allocations beside the calls.
+/* exchange_test.cc: whole steps of ranks, compared with the oracle byte by byte: every job shape
+ * with changing routing, random configurations, graphs, and allocations beside the calls.
  *
  * The same tests run emulated, with fewer steps. */
 #include "tests/support/field_slot.h"
@@ -308,8 +308,8 @@ void allocations_beside(const take_and_give &once)
     });
 }
 
-/* cudaFree waits for all work of the process on its device. Where ranks share one, that is work which
- * waits for kernels that cannot be launched meanwhile: see docs/tuning.md. */
+/* cudaFree waits for all work of the process on its device. Where ranks share one, that is work
+ * which waits for kernels that cannot be launched meanwhile: see docs/tuning.md. */
 TEST(ExchangeBeside, AllocationsOfAnotherThreadDoNoHarm)
 {
     if (gpus_here() < 2)

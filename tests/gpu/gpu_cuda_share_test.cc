@@ -1,5 +1,6 @@
 /* Memory that ranks map (src/runtime/cuda/share.c), against a driver of this file: which handles
- * are asked for, which one a peer uses, and what it says where there is none. No GPU and no driver needed. */
+ * are asked for, which one a peer uses, and what it says where there is none. No GPU and no driver
+ * needed. */
 #include "src/runtime/cuda/driver.h"
 #include "src/runtime/runtime.h"
 

@@ -1,4 +1,5 @@
-/* gpu_fixture.h: what tests on a GPU share: skip without one, run a kernel to its end, read back. */
+/* gpu_fixture.h: what tests on a GPU share: skip without one, run a kernel to its end, read
+ * back. */
 #ifndef SWL_TESTS_GPU_FIXTURE_H
 #define SWL_TESTS_GPU_FIXTURE_H
 

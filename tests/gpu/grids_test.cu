@@ -1,6 +1,7 @@
-/* grids_test.cu: do grids that wait for each other run at the same time on one GPU? Several ranks on a
- * GPU are built on it: cooperative grids do while all their blocks fit together (docs/groups.md),
- * and one block more makes the second grid wait for the end of the first. Every wait has its limit. */
+/* grids_test.cu: do grids that wait for each other run at the same time on one GPU? Several ranks
+ * on a GPU are built on it: cooperative grids do while all their blocks fit together
+ * (docs/groups.md), and one block more makes the second grid wait for the end of the first. Every
+ * wait has its limit. */
 #include "device.h"
 
 #include "tests/gpu/gpu_fixture.h"

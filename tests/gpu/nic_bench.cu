@@ -1,11 +1,12 @@
 // nic_bench.cu: the software NIC on blocks alone: no wire model, queues in GPU memory, the peer on
-// another GPU (or on the same one if there is no other). Every byte that must have arrived is compared.
+// another GPU (or on the same one if there is no other). Every byte that must have arrived is
+// compared.
 //   gpu_nic_bench [--quick] [--blocks N]: N NIC blocks instead of 1, 2, 4, 8, and of a thread (0)
 // Tables: GB/s of 7 KiB messages by queue pairs, work requests per second on a shared queue pair,
-// time of a 16-byte put with signal, what an entry and a doorbell cost the poster. In brackets: work
-// requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists only here;
-// `on host`: a thread of the host, with queues in pinned memory of the host. Exit code 0: all data was
-// right, whatever the speed.
+// time of a 16-byte put with signal, what an entry and a doorbell cost the poster. In brackets:
+// work requests that a doorbell brings. `persistent`: the NIC is a kernel of its own, which exists
+// only here; `on host`: a thread of the host, with queues in pinned memory of the host. Exit code
+// 0: all data was right, whatever the speed.
 #include "tests/gpu/nic_bench.cuh"
 
 #include "src/base/error.h"
@@ -211,7 +212,8 @@ float timed(const struct bench_args *a, uint32_t work)
     return ms;
 }
 
-/* Fill rank 0's payload with a pattern, rank 1's with zeros; compare `bytes` at `offset` afterwards. */
+/* Fill rank 0's payload with a pattern, rank 1's with zeros; compare `bytes` at `offset`
+ * afterwards. */
 void pattern(uint32_t seed)
 {
     std::vector<uint32_t> v(payload_bytes / 4);
@@ -241,8 +243,8 @@ void compare(uint64_t offset, uint64_t bytes)
     }
 }
 
-/* Work requests that the NIC of rank 0 has taken with a doorbell since the last call, on average: how
- * far the poster is ahead. */
+/* Work requests that the NIC of rank 0 has taken with a doorbell since the last call, on average:
+ * how far the poster is ahead. */
 double per_doorbell()
 {
     static struct swl_soft_stats before;

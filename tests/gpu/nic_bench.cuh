@@ -1,5 +1,5 @@
-/* nic_bench.cuh: kernel of nic_bench.cu: posters, and blocks that run the software NIC beside them. Layer:
- * tests; owns nothing. */
+/* nic_bench.cuh: kernel of nic_bench.cu: posters, and blocks that run the software NIC beside them.
+ * Layer: tests; owns nothing. */
 #pragma once
 
 #include "device.h"
@@ -146,8 +146,8 @@ __device__ bool bench_ping(const struct bench_args *a, const struct swl_watch *w
     return true;
 }
 
-/* What posting costs one lane: rounds of half a queue of WRITEs and one doorbell; result[0]: ns of the
- * entries, result[1]: of the doorbells. */
+/* What posting costs one lane: rounds of half a queue of WRITEs and one doorbell; result[0]: ns of
+ * the entries, result[1]: of the doorbells. */
 __device__ bool bench_post(const struct bench_args *a, const struct swl_watch *watch,
                            struct swl_qp *qp)
 {

@@ -1,7 +1,8 @@
 /* process_test.cc: ranks as processes: one is killed, each sees other devices, each takes and gives
  * memory beside its calls.
  *
- * With NCCL and two GPUs they are a node; on one GPU NCCL takes them for two, and the stand-in for one. */
+ * With NCCL and two GPUs they are a node; on one GPU NCCL takes them for two, and the stand-in for
+ * one. */
 #include "tests/gpu/processes.h"
 #include "tests/support/field_slot.h"
 
@@ -85,7 +86,8 @@ TEST_F(Processes, StepsOfTwoAreExact)
     EXPECT_EQ(codes, (std::vector<int>{3, 3}));
 }
 
-/* cudaFree waits for the work of its own process only, and that gets its turns on a GPU that both share. */
+/* cudaFree waits for the work of its own process only, and that gets its turns on a GPU that both
+ * share. */
 TEST_F(Processes, AllocationsOfAnotherThreadDoNoHarm)
 {
     const Job job(10 * second);
@@ -118,7 +120,8 @@ TEST_F(Processes, AllocationsOfAnotherThreadDoNoHarm)
     EXPECT_EQ(codes, (std::vector<int>{3, 3}));
 }
 
-/* Rank 1 is killed between two calls: rank 0 is told in time, and every call of its way out ends. */
+/* Rank 1 is killed between two calls: rank 0 is told in time, and every call of its way out
+ * ends. */
 void shut_down_after_a_kill(int call)
 {
     const Job job(second);

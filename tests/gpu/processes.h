@@ -1,8 +1,8 @@
 /* processes.h: ranks of a test as processes of their own, which may be killed or see other devices.
  *
  * Layer: tests. The children are made by fork: the program must not have used the device runtime
- * before, so such tests have a program of their own. Shared memory carries the NCCL id and counts who
- * has come how far. */
+ * before, so such tests have a program of their own. Shared memory carries the NCCL id and counts
+ * who has come how far. */
 #ifndef SWL_TESTS_GPU_PROCESSES_H
 #define SWL_TESTS_GPU_PROCESSES_H
 
@@ -86,8 +86,8 @@ struct ProcessesPlace {
     _exit(testing::Test::HasFailure() ? 99 : code);
 }
 
-/* How the process of each rank has ended: its exit code, or -1 - N for signal N. Processes that have
- * not ended in time are killed. */
+/* How the process of each rank has ended: its exit code, or -1 - N for signal N. Processes that
+ * have not ended in time are killed. */
 inline std::vector<int> run_processes(const ProcessesPlace &place, int limit_s,
                                       const process_body &body)
 {

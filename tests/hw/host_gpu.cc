@@ -1,5 +1,5 @@
-// host_gpu.cc: the device runtime of a machine without a GPU, for tests of real NICs: all memory is the
-// host's, registers are reached where this process has them.
+// host_gpu.cc: the device runtime of a machine without a GPU, for tests of real NICs: all memory is
+// the host's, registers are reached where this process has them.
 #include "src/runtime/runtime.h"
 #include "tests/support/thread_slot.h"
 

@@ -1,6 +1,7 @@
-// A ConnectX NIC without a GPU, by each of its drivers: two NICs on one port, connected to each other,
-// posted to by the CPU through the bytes that kernels write. Linked with the real device (real_device.cc), where it skips with
-// the reason when there is none, and with the fake one (fake_device.cc).
+// A ConnectX NIC without a GPU, by each of its drivers: two NICs on one port, connected to each
+// other, posted to by the CPU through the bytes that kernels write. Linked with the real device
+// (real_device.cc), where it skips with the reason when there is none, and with the fake one
+// (fake_device.cc).
 #include "tests/hw/device.h"
 
 #include "src/base/error.h"

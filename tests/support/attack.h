@@ -1,5 +1,5 @@
-// attack.h: a host of its own for a test (a network namespace), and another user on it. Layer: tests.
-// Needs root, as in CI; elsewhere the tests are skipped and say so.
+// attack.h: a host of its own for a test (a network namespace), and another user on it. Layer:
+// tests. Needs root, as in CI; elsewhere the tests are skipped and say so.
 #ifndef SWL_ATTACK_H
 #define SWL_ATTACK_H
 
@@ -33,8 +33,8 @@ namespace attack
 const int no_namespace = 77;
 const uid_t nobody_uid = 65534;
 
-// The calling thread is user nobody from now on. As the kernel has it: glibc would ask all threads of the
-// process, among them one of TSan's that a child does not have.
+// The calling thread is user nobody from now on. As the kernel has it: glibc would ask all threads
+// of the process, among them one of TSan's that a child does not have.
 inline bool become_nobody()
 {
     return syscall(SYS_setgroups, 0, nullptr) == 0 &&

@@ -1,4 +1,5 @@
-// ep_bench.h: run swimlane-bench inside a test, with the command line a person would use to repeat it.
+// ep_bench.h: run swimlane-bench inside a test, with the command line a person would use to repeat
+// it.
 #ifndef SWL_TESTS_SIM_EP_BENCH_H
 #define SWL_TESTS_SIM_EP_BENCH_H
 

@@ -1,9 +1,10 @@
-/* failing_calls.h: calls of the device runtime, of NCCL and of the NIC that fail when a test wants it.
+/* failing_calls.h: calls of the device runtime, of NCCL and of the NIC that fail when a test wants
+ * it.
  *
- * Layer: tests of the emulator. The program puts itself before the runtime (runtime.h) and NCCL, and links
- * with --wrap for the tables of the NICs. Calls of one rank, the victim, are numbered; one of them fails, or
- * all of its name from there on. A call that gives something back does so all the same. What is held is
- * counted for all ranks. */
+ * Layer: tests of the emulator. The program puts itself before the runtime (runtime.h) and NCCL,
+ * and links with --wrap for the tables of the NICs. Calls of one rank, the victim, are numbered;
+ * one of them fails, or all of its name from there on. A call that gives something back does so all
+ * the same. What is held is counted for all ranks. */
 #ifndef SWL_FAILING_CALLS_H
 #define SWL_FAILING_CALLS_H
 

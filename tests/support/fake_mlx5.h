@@ -1,7 +1,7 @@
 // fake_mlx5.h: rdma-core, an mlx5 device and the device runtime that only record, for tests of the
-// mlx5 NIC without hardware. Every call that may fail is counted and can be made to fail; every object
-// is counted until it is given back; firmware commands are kept with their bytes, and queue pairs obey
-// the device's state machine.
+// mlx5 NIC without hardware. Every call that may fail is counted and can be made to fail; every
+// object is counted until it is given back; firmware commands are kept with their bytes, and queue
+// pairs obey the device's state machine.
 #pragma once
 
 #include "transport/rdma_core/verbs.h"
@@ -57,8 +57,8 @@ struct FakeMlx5 {
     int foreign_ring =
         0; // in memory of the library's own: 1 the send queue, 2 completions, 3 record
 
-    // ---- failures: the call number fail_at (from 1) among all, or among those whose name begins with
-    // fail_name, fails with fail_errno; commands then with fail_status if that is not 0
+    // ---- failures: the call number fail_at (from 1) among all, or among those whose name begins
+    // with fail_name, fails with fail_errno; commands then with fail_status if that is not 0
     int fail_at = 0;
     std::string fail_name;
     int fail_errno = 12;

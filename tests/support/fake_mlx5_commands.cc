@@ -1,5 +1,5 @@
-// fake_mlx5_commands.cc: the firmware of the fake device: capabilities, completion queues, queue pairs
-// and their states. See fake_mlx5.h.
+// fake_mlx5_commands.cc: the firmware of the fake device: capabilities, completion queues, queue
+// pairs and their states. See fake_mlx5.h.
 #include "tests/support/fake_mlx5.h"
 
 #include "tests/support/mlx5_wire.h"

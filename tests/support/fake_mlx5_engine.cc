@@ -1,5 +1,5 @@
-// fake_mlx5_engine.cc: the data path of the fake device: work requests from the rings, by their bytes.
-// Written apart from transport/wqe.h and from the software NIC. See fake_mlx5.h.
+// fake_mlx5_engine.cc: the data path of the fake device: work requests from the rings, by their
+// bytes. Written apart from transport/wqe.h and from the software NIC. See fake_mlx5.h.
 #include "tests/support/fake_mlx5.h"
 
 #include <cstring>

@@ -1,7 +1,7 @@
 /* field_slot.h: whole steps of ranks, emulated or on GPUs, compared with the oracle bit by bit.
  *
- * Layer: tests. A FieldSlot owns a rank's device buffers of one step: guard bytes around each, known
- * bytes in each output. A FieldRank owns its group, handle and stream. */
+ * Layer: tests. A FieldSlot owns a rank's device buffers of one step: guard bytes around each,
+ * known bytes in each output. A FieldRank owns its group, handle and stream. */
 #ifndef SWL_FIELD_SLOT_H
 #define SWL_FIELD_SLOT_H
 
@@ -358,7 +358,8 @@ struct FieldRank {
         return slot.update(handle, stream) == ncclSuccess ? "no call is refused"
                                                           : swimlaneLastError();
     }
-    /* A step that has been waited for left these bits and exact data. Else one failure, which says why. */
+    /* A step that has been waited for left these bits and exact data. Else one failure, which says
+     * why. */
     bool expect_exact(FieldSlot &slot, const std::string &where, int expected_bits = 0)
     {
         const int found = bits();

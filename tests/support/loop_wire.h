@@ -1,5 +1,5 @@
-// loop_wire.h: a wire inside the process, for tests of the proxy's front end: everything it is given is
-// executed a little later, a few requests at a time, in order.
+// loop_wire.h: a wire inside the process, for tests of the proxy's front end: everything it is
+// given is executed a little later, a few requests at a time, in order.
 #ifndef SWL_TESTS_LOOP_WIRE_H
 #define SWL_TESTS_LOOP_WIRE_H
 
@@ -7,8 +7,8 @@
 
 const struct swl_nic_ops *loop_ops();
 
-// What the next NICs do: how many requests of a queue they take at most, how many they execute in one
-// turn, and the request that fails with this syndrome (counted from 0 for each queue pair).
+// What the next NICs do: how many requests of a queue they take at most, how many they execute in
+// one turn, and the request that fails with this syndrome (counted from 0 for each queue pair).
 struct loop_behaviour {
     uint32_t room = 5, turn = 3;
     uint64_t fail_at = UINT64_MAX;

@@ -1,4 +1,5 @@
-/* meeting_fixture.h: ranks of a job that meet, and whoever else is at the port, for tests of the meeting. */
+/* meeting_fixture.h: ranks of a job that meet, and whoever else is at the port, for tests of the
+ * meeting. */
 #ifndef SWL_MEETING_FIXTURE_H
 #define SWL_MEETING_FIXTURE_H
 

@@ -1,5 +1,6 @@
 // The layout of mlx5 firmware commands once more, for tests: written from the table of the public
-// layouts, bit by bit, without transport/mlx5/fields.h. Offsets count from the start of the command.
+// layouts, bit by bit, without transport/mlx5/fields.h. Offsets count from the start of the
+// command.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-/* one_gpu.c: put before a program (LD_PRELOAD), it finds one GPU, and says at each start that it was there. */
+/* one_gpu.c: put before a program (LD_PRELOAD), it finds one GPU, and says at each start that it
+ * was there. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 

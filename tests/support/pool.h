@@ -1,8 +1,8 @@
 /* pool.h: device memory of tests.
  *
- * Layer: tests. On GPUs memory that was given back is kept for the next request: cudaFree waits for the
- * whole device, on which a rank that shares it may wait for this one. Emulated it goes back at once, so
- * that the emulator sees who uses it later. */
+ * Layer: tests. On GPUs memory that was given back is kept for the next request: cudaFree waits for
+ * the whole device, on which a rank that shares it may wait for this one. Emulated it goes back at
+ * once, so that the emulator sees who uses it later. */
 #ifndef SWL_POOL_H
 #define SWL_POOL_H
 

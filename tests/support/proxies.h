@@ -1,5 +1,5 @@
-// proxies.h: the proxy NICs that the tests of all NICs run with: a wire of the test and TCP, or in the
-// virtual machine with RDMA devices (RXE_VM=1) those over verbs and no others.
+// proxies.h: the proxy NICs that the tests of all NICs run with: a wire of the test and TCP, or in
+// the virtual machine with RDMA devices (RXE_VM=1) those over verbs and no others.
 #ifndef SWL_TESTS_PROXIES_H
 #define SWL_TESTS_PROXIES_H
 

@@ -1,5 +1,5 @@
-/* rails.h: which NIC of its rank a region lies on. Layer: tests of the emulator; the program links with
- * --wrap=swl_soft_ops. */
+/* rails.h: which NIC of its rank a region lies on. Layer: tests of the emulator; the program links
+ * with --wrap=swl_soft_ops. */
 #ifndef SWL_TESTS_SUPPORT_RAILS_H
 #define SWL_TESTS_SUPPORT_RAILS_H
 

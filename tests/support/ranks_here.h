@@ -1,5 +1,5 @@
-/* ranks_here.h: where the ranks of a test run: on fibers of the emulator, or as threads on the GPUs of
- * this machine. A job that this machine or this build cannot run skips its test and says why. */
+/* ranks_here.h: where the ranks of a test run: on fibers of the emulator, or as threads on the GPUs
+ * of this machine. A job that this machine or this build cannot run skips its test and says why. */
 #ifndef SWL_RANKS_HERE_H
 #define SWL_RANKS_HERE_H
 
@@ -19,7 +19,8 @@ constexpr bool on_gpus = false;
 constexpr bool on_gpus = true;
 #endif
 
-/* A test that is built for the stand-in runs no job with NCCL itself, which would leave most of them out. */
+/* A test that is built for the stand-in runs no job with NCCL itself, which would leave most of
+ * them out. */
 #ifdef SWL_TEST_STANDIN
 constexpr bool wants_standin = true;
 #else
@@ -77,7 +78,8 @@ inline bool any_job_of_this_test(bool one_runs = false)
     return ran && ran == test;
 }
 
-/* Emulated: under schedule 1, or the one that SIMT_SEED names. On GPUs: ranks dealt to them in turns. */
+/* Emulated: under schedule 1, or the one that SIMT_SEED names. On GPUs: ranks dealt to them in
+ * turns. */
 inline void on_ranks(const std::vector<int> &nodes, const rank_body &body, int max_gpus = 0)
 {
     const std::string missing = ranks_missing(nodes, max_gpus);
@@ -102,7 +104,8 @@ inline void on_ranks(const std::vector<int> &nodes, const rank_body &body, int m
     EXPECT_EQ(run_ranks(nodes, SWL_PLACE_THREADS, 0, body, devices.data()), 0);
 }
 
-/* Copies and fills without a stream are done: streams that do not block are not ordered behind them. */
+/* Copies and fills without a stream are done: streams that do not block are not ordered behind
+ * them. */
 inline void settle()
 {
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);

@@ -1,4 +1,5 @@
-/* tcp_namespace.h: ranks that are on hosts of their own as far as the network is concerned. C and C++.
+/* tcp_namespace.h: ranks that are on hosts of their own as far as the network is concerned. C and
+ * C++.
  * Layer: tests. */
 #ifndef SWL_TCP_NAMESPACE_H
 #define SWL_TCP_NAMESPACE_H
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The calling thread moves to the node-th network namespace of "NAME,NAME" ("-": it stays); sockets that
- * it makes from then on belong there. */
+/* The calling thread moves to the node-th network namespace of "NAME,NAME" ("-": it stays); sockets
+ * that it makes from then on belong there. */
 static inline int enter_host(const char *names, int node)
 {
     const char *name = names;

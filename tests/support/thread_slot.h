@@ -1,5 +1,5 @@
-/* thread_slot.h: swl_thread_slot of places that the tests make up: one slot a thread, freed at its end.
- * Defines the function: for the one file of a program that is its place. Layer: tests. */
+/* thread_slot.h: swl_thread_slot of places that the tests make up: one slot a thread, freed at its
+ * end. Defines the function: for the one file of a program that is its place. Layer: tests. */
 #pragma once
 
 #include "src/runtime/runtime.h"

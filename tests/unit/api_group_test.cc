@@ -1,4 +1,5 @@
-/* api_group_test.cc: creation, queries and memory of groups as seen through the public functions. */
+/* api_group_test.cc: creation, queries and memory of groups as seen through the public
+ * functions. */
 #include "tests/support/fake_place.h"
 
 #include <climits>

@@ -1,4 +1,5 @@
-// error_page_test.cc: which error words count for a rank, before and after ErrorClear and the recovery.
+// error_page_test.cc: which error words count for a rank, before and after ErrorClear and the
+// recovery.
 #include "src/failure/error_page.h"
 
 #include "kernels/common/faults.h"

@@ -1,5 +1,5 @@
-/* hide_rdma.c: preloaded into a program, the machine has no rdma-core: its libraries are not found. Layer:
- * tests. */
+/* hide_rdma.c: preloaded into a program, the machine has no rdma-core: its libraries are not found.
+ * Layer: tests. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* launch_environment.h: what launchers set, for tests of the launcher and of the meeting. Layer: tests. */
+/* launch_environment.h: what launchers set, for tests of the launcher and of the meeting. Layer:
+ * tests. */
 #pragma once
 
 #include <cstdlib>

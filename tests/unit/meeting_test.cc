@@ -10,8 +10,8 @@
 
 static std::atomic<bool> lookup_may_end{false};
 
-/* Names are resolved as ever, but for two: one takes until its test lets it end, and one is what Debian
- * calls the host itself. */
+/* Names are resolved as ever, but for two: one takes until its test lets it end, and one is what
+ * Debian calls the host itself. */
 extern "C" int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                            struct addrinfo **list_p)
 {
@@ -193,7 +193,8 @@ TEST(Meeting, D_E2ListensAtTheNamedAddressOnly)
                 "Cannot assign requested address; SWIMLANE_ROOT must name an address of rank 0's");
 }
 
-/* No other host finds rank 0 there, so the name is no address to listen at, unless nobody else is to. */
+/* No other host finds rank 0 there, so the name is no address to listen at, unless nobody else is
+ * to. */
 TEST(Meeting, F93ANameThatMeansLoopbackOnItsHostIsFoundFromOthers)
 {
     for (bool one_host : {false, true}) {

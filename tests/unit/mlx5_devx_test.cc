@@ -319,8 +319,8 @@ TEST_F(Devx, RegionsOfTheGpuAreNeverTakenFromTheHost)
 
 using DevxPair = Mlx5Pair;
 
-// Each rank finds its own way to the memory of its GPU: of dmabuf and peer memory the one that is left,
-// whatever the other rank has.
+// Each rank finds its own way to the memory of its GPU: of dmabuf and peer memory the one that is
+// left, whatever the other rank has.
 TEST_F(DevxPair, F101_EitherWayToMemoryOfTheGpuServes)
 {
     const struct {
@@ -345,7 +345,8 @@ TEST_F(DevxPair, F101_EitherWayToMemoryOfTheGpuServes)
         }
 }
 
-// On one rank or on both: one sentence with both reasons, the other rank's NIC is whole, nothing is left.
+// On one rank or on both: one sentence with both reasons, the other rank's NIC is whole, nothing is
+// left.
 TEST_F(DevxPair, F101_NoWayIsOneSentenceWithBothReasons)
 {
     for (int first : {0, 1}) {

@@ -1,5 +1,6 @@
-// The life of two connected mlx5 NICs over the fake, by each driver, with a failure of every single call on the way:
-// it is an error with its reason, or another way makes up for it, and nothing is left behind.
+// The life of two connected mlx5 NICs over the fake, by each driver, with a failure of every single
+// call on the way: it is an error with its reason, or another way makes up for it, and nothing is
+// left behind.
 #include "tests/unit/devx_fixture.h"
 
 #include <set>

@@ -472,8 +472,9 @@ TEST_F(Verbs, WorksWhereDevxIsRefused)
     EXPECT_TRUE(swl_mlx5_way_usable(&verbs, false, &config, why, sizeof(why))) << why;
 }
 
-// Whom the driver does not let write registers of NICs from the GPU: no mlx5 transport is usable, for the
-// right that is missing, and nothing is left open. The choice then takes the next one (choice_test).
+// Whom the driver does not let write registers of NICs from the GPU: no mlx5 transport is usable,
+// for the right that is missing, and nothing is left open. The choice then takes the next one
+// (choice_test).
 TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
 {
     const SysfsTree tree;
@@ -494,8 +495,8 @@ TEST_F(Verbs, F111_RegistersOutOfReachNameTheMissingRight)
         }
 }
 
-// Firmware that takes commands and gives no page of registers: known before the ranks choose, so that auto
-// takes the other way to ring doorbells, and gpu alone another transport.
+// Firmware that takes commands and gives no page of registers: known before the ranks choose, so
+// that auto takes the other way to ring doorbells, and gpu alone another transport.
 TEST_F(Verbs, F111_RefusedPageOfRegistersLeavesTheOtherWay)
 {
     const SysfsTree tree;

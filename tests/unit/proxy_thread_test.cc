@@ -1,5 +1,6 @@
-// Tests of the thread that serves a proxy NIC, in real time: where it runs, what disturbs it, and what it
-// costs when nobody calls. The wire takes everything and does nothing, or fails while it connects.
+// Tests of the thread that serves a proxy NIC, in real time: where it runs, what disturbs it, and
+// what it costs when nobody calls. The wire takes everything and does nothing, or fails while it
+// connects.
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
 #include "transport/host/executor.h"

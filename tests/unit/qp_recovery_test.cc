@@ -1,6 +1,6 @@
-// qp_recovery_test.cc: queue pairs connected anew at both ends (qp_recovery.c), alone: queue pairs, positions and
-// the channel are those of this test, and every step of every rank can fail, be late or be the last
-// one.
+// qp_recovery_test.cc: queue pairs connected anew at both ends (qp_recovery.c), alone: queue pairs,
+// positions and the channel are those of this test, and every step of every rank can fail, be late
+// or be the last one.
 #include "src/failure/qp_recovery.h"
 
 #include "src/base/error.h"
@@ -237,7 +237,8 @@ void step(Rank *r)
         end(r, rc);
 }
 
-// Ranks move in any order until all have ended or nothing moves; then the limit passes for those in a round.
+// Ranks move in any order until all have ended or nothing moves; then the limit passes for those in
+// a round.
 void run(World *w, const std::vector<uint32_t> &in_round, int turns = 4000)
 {
     for (int i = 0; i < turns; i++)
@@ -448,8 +449,8 @@ TEST(Mend, WhoGaveUpAtAnyMomentIsMetAgain)
     }
 }
 
-// One rank restarts while the other is in its first round: that one begins again with it, unless it had all
-// it needed to finish. Then it knows that it has been asked, and comes again as well.
+// One rank restarts while the other is in its first round: that one begins again with it, unless it
+// had all it needed to finish. Then it knows that it has been asked, and comes again as well.
 TEST(Mend, APeerInANewRoundIsFollowed)
 {
     for (unsigned seed = 0; seed < 100; seed++) {
@@ -475,8 +476,8 @@ TEST(Mend, APeerInANewRoundIsFollowed)
     }
 }
 
-// One rank has all it needs and comes again before the other has heard the last message. That one's end was
-// reset in a round which has not come to its end, so both must reset again, at once.
+// One rank has all it needs and comes again before the other has heard the last message. That one's
+// end was reset in a round which has not come to its end, so both must reset again, at once.
 TEST(Mend, D_A2_AnEndResetInAnOldRoundIsMendedInThePeersNewOne)
 {
     World w(2, 1);
@@ -497,7 +498,8 @@ TEST(Mend, D_A2_AnEndResetInAnOldRoundIsMendedInThePeersNewOne)
     expect_whole(&w);
 }
 
-// A rank gives up and comes again before the other has looked. The old round's STOP does not end the new one.
+// A rank gives up and comes again before the other has looked. The old round's STOP does not end
+// the new one.
 TEST(Mend, D_A2_AStopCountsNoLongerWhenItsRankIsInANewRound)
 {
     World w(2, 1);

@@ -132,8 +132,8 @@ TEST(WqeMlx5dv, SendRecordIsTheSecondWord)
     EXPECT_EQ(SWL_DBR_SEND, static_cast<unsigned>(MLX5_SND_DBR));
 }
 
-// The first 8 bytes of a control segment and the doorbell share their layout; only the index and the
-// queue matter to a NIC.
+// The first 8 bytes of a control segment and the doorbell share their layout; only the index and
+// the queue matter to a NIC.
 TEST(WqeMlx5dv, DoorbellIsAControlSegmentWithOnlyIndexAndQueue)
 {
     struct mlx5_wqe_ctrl_seg c;

@@ -1,6 +1,6 @@
-/* ops_check.c: what Swimlane needs of a verbs device, asked of the device itself with plain libibverbs:
- * RDMA write, read, inline send, fetch-and-add where the device has it, and that
- * what signals a write is never seen before the write. Both ends are in this process.
+/* ops_check.c: what Swimlane needs of a verbs device, asked of the device itself with plain
+ * libibverbs: RDMA write, read, inline send, fetch-and-add where the device has it, and that what
+ * signals a write is never seen before the write. Both ends are in this process.
  *
  * Layer: tests/verbs, no part of the library. Runs inside the virtual machine of rxe-vm.
  *
@@ -232,7 +232,8 @@ static void check_send(void)
                               !memcmp(server.buffer + SIZE / 2, &far, sizeof(far)));
 }
 
-/* Writes, each followed in the same post by a fetch-and-add: who sees the sum must see the write. */
+/* Writes, each followed in the same post by a fetch-and-add: who sees the sum must see the
+ * write. */
 static void check_add(void)
 {
     uint64_t *word = (uint64_t *)(server.buffer + SIZE - 64), *old = (uint64_t *)client.buffer;

@@ -16,13 +16,13 @@ extern "C" {
 /* Whether ncclCommInitRank of this process is the stand-in's. */
 bool swl_comm_is_standin(void);
 
-/* Call before any use of a device. With the stand-in active: true. Else start /proc/self/exe anew with
- * argv and the library of the program's own folder preloaded; returns (false, after a line on
+/* Call before any use of a device. With the stand-in active: true. Else start /proc/self/exe anew
+ * with argv and the library of the program's own folder preloaded; returns (false, after a line on
  * stderr) only when that fails. */
 bool swl_comm_use_standin(char **argv);
 
-/* Whether ranks of several processes can make a communicator: those of the stand-in meet on the loopback
- * interface. A line on stderr if not. */
+/* Whether ranks of several processes can make a communicator: those of the stand-in meet on the
+ * loopback interface. A line on stderr if not. */
 bool swl_comm_reaches_processes(void);
 
 /* "NCCL 2.28.9" or "stand-in for NCCL". */

@@ -1,6 +1,7 @@
 /* link_probe.h: what the link between two GPUs of this machine carries.
  *
- * Layer: tools/support. Blocks for some tens of milliseconds; uses the GPUs alone, before ranks do. */
+ * Layer: tools/support. Blocks for some tens of milliseconds; uses the GPUs alone, before ranks
+ * do. */
 #ifndef SWL_LINK_PROBE_H
 #define SWL_LINK_PROBE_H
 

@@ -52,8 +52,8 @@ static bool choose_master(struct swl_meeting *at, const char *host, const char *
     return true;
 }
 
-/* In the name of the file, what is no letter and no digit becomes '_'. A job without a name is called after
- * the process that started its ranks. */
+/* In the name of the file, what is no letter and no digit becomes '_'. A job without a name is
+ * called after the process that started its ranks. */
 static void choose_file(struct swl_meeting *at)
 {
     const char *folder = getenv("TMPDIR");

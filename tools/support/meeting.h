@@ -1,6 +1,7 @@
 /* meeting.h: rank 0 hands the NCCL unique id to ranks that a launcher started.
  *
- * Layer: tools/support. Sockets and files only. Functions that can fail put one sentence into `why`. */
+ * Layer: tools/support. Sockets and files only. Functions that can fail put one sentence into
+ * `why`. */
 #ifndef SWL_MEETING_H
 #define SWL_MEETING_H
 
@@ -15,8 +16,8 @@ extern "C" {
 
 enum { SWL_MEETING_ID_BYTES = 128, SWL_MEETING_JOB_BYTES = 256, SWL_MEETING_SECRET_BYTES = 128 };
 
-/* Where the ranks meet, and of which job they are: host and port, or a file (port 0). Text has zeros
- * behind it. */
+/* Where the ranks meet, and of which job they are: host and port, or a file (port 0). Text has
+ * zeros behind it. */
 struct swl_meeting {
     char host[256]; /* an address of IPv6 without its brackets */
     uint16_t port;
@@ -28,7 +29,8 @@ struct swl_meeting {
 
 /* The job is SWIMLANE_JOB, else what the launcher calls it; SWIMLANE_JOB_SECRET goes with it.
  * SWIMLANE_ROOT=host:port, else MASTER_ADDR and MASTER_PORT (one above it under torchrun, whose own
- * store has that port), else a file in TMPDIR with the name of the job, for ranks of one machine. */
+ * store has that port), else a file in TMPDIR with the name of the job, for ranks of one
+ * machine. */
 bool swl_meeting_choose(struct swl_meeting *at, struct swl_why *why);
 
 /* Rank 0 gives `id` to nranks - 1 others; they get it. Each side ends within limit_ns, whoever is

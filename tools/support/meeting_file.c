@@ -91,7 +91,8 @@ static const char *refusal_of(const struct stat *status)
     return NULL;
 }
 
-/* Written by a process of this user that still runs. O_NONBLOCK: a FIFO would wait for its writer. */
+/* Written by a process of this user that still runs. O_NONBLOCK: a FIFO would wait for its
+ * writer. */
 static bool read_record(const char *file, struct record *record, const char **refused_p)
 {
     const int fd = open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,7 +1,9 @@
-/* meeting_guest.c: the other ranks fetch the unique id over TCP. See meeting_wire.h. Layer: tools/support.
+/* meeting_guest.c: the other ranks fetch the unique id over TCP. See meeting_wire.h. Layer:
+ * tools/support.
  *
- * What is not there yet, or hangs up, is called again until the time is over. What answers as anybody but
- * rank 0 of this job ends it at once, and so does what takes three calls and says nothing. */
+ * What is not there yet, or hangs up, is called again until the time is over. What answers as
+ * anybody but rank 0 of this job ends it at once, and so does what takes three calls and says
+ * nothing. */
 #include "tools/support/meeting_wire.h"
 
 #include "src/base/clock.h"

@@ -1,8 +1,8 @@
 /* meeting_host.c: rank 0 gives the unique id over TCP. See meeting_wire.h. Layer: tools/support.
  *
- * It listens where the meeting is and nowhere else. Whoever is of another job, of another size or a second
- * time the same rank is told so and changes nothing; whoever says anything else, or nothing, is sent away
- * (src/base/door.h). */
+ * It listens where the meeting is and nowhere else. Whoever is of another job, of another size or a
+ * second time the same rank is told so and changes nothing; whoever says anything else, or nothing,
+ * is sent away (src/base/door.h). */
 #include "tools/support/meeting_wire.h"
 
 #include "src/base/clock.h"

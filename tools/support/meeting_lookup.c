@@ -1,7 +1,7 @@
 /* meeting_lookup.c: addresses of a name, within a limit. See meeting_wire.h. Layer: tools/support.
  *
- * The resolver of the C library waits as long as it likes. So it is asked by a thread, which is left alone
- * when the time is over, and then frees what it was given. */
+ * The resolver of the C library waits as long as it likes. So it is asked by a thread, which is
+ * left alone when the time is over, and then frees what it was given. */
 #include "tools/support/meeting_wire.h"
 
 #include "src/base/thread.h"

@@ -1,8 +1,8 @@
-/* meeting_wire.h: what ranks say to each other at a port, and where they find it. Private to meeting_host.c,
- * meeting_guest.c and meeting_lookup.c; see meeting.h. Layer: tools/support.
+/* meeting_wire.h: what ranks say to each other at a port, and where they find it. Private to
+ * meeting_host.c, meeting_guest.c and meeting_lookup.c; see meeting.h. Layer: tools/support.
  *
- * A rank connects and says who it is and of which job; rank 0 answers with the id, or with what is wrong.
- * Numbers travel in host order: all ranks run the same program. */
+ * A rank connects and says who it is and of which job; rank 0 answers with the id, or with what is
+ * wrong. Numbers travel in host order: all ranks run the same program. */
 #ifndef SWL_MEETING_WIRE_H
 #define SWL_MEETING_WIRE_H
 
@@ -32,7 +32,8 @@ static const char meeting_answer_magic[8] = {'s', 'w', 'l', 'a', 'n', 's', 'w', 
 /* "host:port", "[::1]:port" */
 void swl_meeting_place(const struct swl_meeting *at, char *text, size_t bytes);
 
-/* All addresses of the meeting; the caller frees them. NULL: none, or not before end_ns; `why` says which. */
+/* All addresses of the meeting; the caller frees them. NULL: none, or not before end_ns; `why` says
+ * which. */
 struct addrinfo *swl_meeting_lookup(const struct swl_meeting *at, uint64_t end_ns,
                                     struct swl_why *why);
 

@@ -1,4 +1,5 @@
-/* npy.c: see npy.h. The header is a Python dict literal with the keys descr, fortran_order, shape. */
+/* npy.c: see npy.h. The header is a Python dict literal with the keys descr, fortran_order,
+ * shape. */
 #include "tools/support/npy.h"
 
 #include <errno.h>
@@ -159,7 +160,8 @@ static const char *read_file(FILE *file, struct swl_npy *npy)
     return error ? error : read_data(file, npy);
 }
 
-/* Opening a FIFO without a writer must not wait for one; it is empty. Pipes with a writer are read as usual. */
+/* Opening a FIFO without a writer must not wait for one; it is empty. Pipes with a writer are read
+ * as usual. */
 static FILE *open_file(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);

@@ -19,8 +19,9 @@ struct swl_npy {
     int64_t *data;     /* row-major, converted from the file's integer type */
 };
 
-/* NULL on success, else one sentence (static or of the calling thread). Accepts format versions 1 to
- * 3, little-endian integers of 1 to 8 bytes, C order, up to 4 dimensions, one array in the file. */
+/* NULL on success, else one sentence (static or of the calling thread). Accepts format versions 1
+ * to 3, little-endian integers of 1 to 8 bytes, C order, up to 4 dimensions, one array in the
+ * file. */
 const char *swl_npy_read(const char *path, struct swl_npy *npy_p);
 void swl_npy_free(struct swl_npy *npy);
 

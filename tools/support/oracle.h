@@ -1,9 +1,9 @@
 /* oracle.h: what HT FLAT dispatch and combine must produce, computed the plain way.
  *
- * Layer: tools/support, for tools and tests. Written from the interface document alone and shares no
- * code with the library: its id rules, row order, number formats and sums are its own. Everything is
- * computed on the host from all ranks' inputs. The caller owns the inputs, which must outlive the
- * oracle; the oracle owns what it returns. */
+ * Layer: tools/support, for tools and tests. Written from the interface document alone and shares
+ * no code with the library: its id rules, row order, number formats and sums are its own.
+ * Everything is computed on the host from all ranks' inputs. The caller owns the inputs, which must
+ * outlive the oracle; the oracle owns what it returns. */
 #ifndef SWL_ORACLE_H
 #define SWL_ORACLE_H
 
@@ -73,8 +73,8 @@ typedef bool (*swl_oracle_row_fn)(void *arg, int dst, int64_t row, int src, int 
 void swl_oracle_combine(const struct swl_oracle *oracle, int src, int token, swl_oracle_row_fn fn,
                         void *arg, void *out);
 
-/* True when rows are equal, two NaNs of fp32 counting as equal; else *at_p is the first element that
- * differs. */
+/* True when rows are equal, two NaNs of fp32 counting as equal; else *at_p is the first element
+ * that differs. */
 bool swl_oracle_equal(enum swl_oracle_type type, int hidden, const void *a, const void *b,
                       int *at_p);
 

@@ -46,13 +46,14 @@ struct swl_rank {
     ncclComm_t comm;
 };
 
-/* 0 when every rank_main (launched: of this process) returned 0 and the emulator found no fault; else the first rank's non-zero
- * value, or -1 for failures of the launcher itself (with a line on stderr). */
+/* 0 when every rank_main (launched: of this process) returned 0 and the emulator found no fault;
+ * else the first rank's non-zero value, or -1 for failures of the launcher itself (with a line on
+ * stderr). */
 int swl_ranks_run(const struct swl_job *job, int (*rank_main)(struct swl_rank *, void *),
                   void *arg);
 
-/* Set the variables that CUDA reads at its first use, unless the user has; swl_ranks_run does it, and
- * programs that use a device before. */
+/* Set the variables that CUDA reads at its first use, unless the user has; swl_ranks_run does it,
+ * and programs that use a device before. */
 void swl_ranks_environment(void);
 
 /* Devices of this machine, found by a child process, so that this one can still start processes for

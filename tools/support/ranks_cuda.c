@@ -24,9 +24,9 @@ void swl_ranks_place_node(int rank_node)
     swl_gpu_thread_node_set(rank_node);
 }
 
-/* Read by the driver at the first use of a device. Ranks that share a GPU have several streams each,
- * whose kernels wait for each other: one queue for every stream; and code that is loaded later would
- * wait for all of them. */
+/* Read by the driver at the first use of a device. Ranks that share a GPU have several streams
+ * each, whose kernels wait for each other: one queue for every stream; and code that is loaded
+ * later would wait for all of them. */
 void swl_ranks_environment(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -1,4 +1,5 @@
-/* ranks_fibers.c: ranks on fibers of the emulator, one deterministic schedule. Layer: tools/support. */
+/* ranks_fibers.c: ranks on fibers of the emulator, one deterministic schedule. Layer:
+ * tools/support. */
 #include "tools/support/ranks_run.h"
 
 #include "sim/simt.h"

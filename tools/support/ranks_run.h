@@ -1,6 +1,6 @@
 /* ranks_run.h: between the files of the rank launcher. ranks.c starts them all, ranks_launch.c and
- * ranks_fibers.c have their own ways; ranks_one.c runs one rank for each of them, on what ranks_sim.c or
- * ranks_cuda.c knows of the machine. */
+ * ranks_fibers.c have their own ways; ranks_one.c runs one rank for each of them, on what
+ * ranks_sim.c or ranks_cuda.c knows of the machine. */
 #ifndef SWL_RANKS_RUN_H
 #define SWL_RANKS_RUN_H
 

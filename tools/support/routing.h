@@ -1,7 +1,7 @@
 /* routing.h: routing shapes: which experts the tokens of a rank choose.
  *
- * Layer: tools/support. Pure functions of the shape, the seed and the rank, so that every rank knows
- * all ranks' routing. */
+ * Layer: tools/support. Pure functions of the shape, the seed and the rank, so that every rank
+ * knows all ranks' routing. */
 #ifndef SWL_ROUTING_H
 #define SWL_ROUTING_H
 
@@ -57,8 +57,8 @@ bool swl_routing_file_check(const struct swl_npy *npy, const struct swl_routing_
                             struct swl_why *why);
 /* Whether all ids of a file do; shapes that are drawn have no larger ones. */
 bool swl_routing_fits_int32(const struct swl_routing *routing);
-/* [topk]; a file of two extents is read rank after rank in each step, one of three step after step by
- * each rank for itself, and both from the begin again after their last row. */
+/* [topk]; a file of two extents is read rank after rank in each step, one of three step after step
+ * by each rank for itself, and both from the begin again after their last row. */
 const int64_t *swl_routing_file_row(const struct swl_npy *npy, const struct swl_routing_size *size,
                                     int rank, int step, int token);
 

@@ -1,4 +1,5 @@
-/* routing_file.c: recorded routing: which row of a .npy file each token takes, and what is odd about it. */
+/* routing_file.c: recorded routing: which row of a .npy file each token takes, and what is odd
+ * about it. */
 #include "tools/support/routing.h"
 
 #include <inttypes.h>

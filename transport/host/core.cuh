@@ -1,8 +1,8 @@
 /* core.cuh: what a software NIC does with a doorbell and a work request: check, look up, place,
  * add, complete. No time, no order, no threads: those belong to the executor that includes it.
  *
- * Layer: transport/host. `Mem` is the executor's way to touch memory, passed by value, SOFT_FN how its
- * functions are declared if they run on a device:
+ * Layer: transport/host. `Mem` is the executor's way to touch memory, passed by value, SOFT_FN how
+ * its functions are declared if they run on a device:
  *   uint64_t doorbell(const uint64_t *)            acquire.sys; pairs with ring_doorbell in qp.cuh
  *   uint32_t word(const uint32_t *)                relaxed.sys load
  *   uint32_t key(const uint32_t *)                 sequentially consistent load
@@ -36,8 +36,8 @@ SOFT_FN uint32_t soft_slot(uint32_t key)
     return (key >> 8) & (SOFT_REGIONS - 1);
 }
 
-/* Memory of [address, address + bytes) of a region of the right key, if it allows that, else NULL. Without
- * branches, so that all of the region is loaded at once. */
+/* Memory of [address, address + bytes) of a region of the right key, if it allows that, else NULL.
+ * Without branches, so that all of the region is loaded at once. */
 SOFT_FN uint8_t *soft_within(const struct soft_region *r, uint32_t pd, uint64_t address,
                              uint64_t bytes, uint32_t access)
 {
@@ -65,7 +65,8 @@ SOFT_FN const uint32_t *soft_record(const struct soft_qp *qp)
     return qp->dbr + SWL_DBR_SEND;
 }
 
-/* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's value. */
+/* Does the record agree with a doorbell up to `end`? It is equal, or already at a later doorbell's
+ * value. */
 SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end)
 {
     const uint32_t record = swl_be32(word);
@@ -73,8 +74,8 @@ SOFT_FN bool soft_recorded(const struct soft_qp *qp, uint32_t word, uint64_t end
     return (record <= 0xffffu) & (((record - (uint32_t)end) & 0xffffu) <= 1ull << qp->depth_log2);
 }
 
-/* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: as read
- * behind the acquired doorbell; it is stored before it. */
+/* New producer index after a doorbell; false = it makes no sense (nothing is taken). `record`: as
+ * read behind the acquired doorbell; it is stored before it. */
 SOFT_FN bool soft_accept(const struct soft_qp *qp, uint64_t doorbell, uint32_t record,
                          uint64_t *end_p)
 {

@@ -1,5 +1,5 @@
-/* faults.h: text of SWIMLANE_SOFT_FAULTS -> tables that the software NIC and proxies ask. C and CUDA;
- * only the host parses.
+/* faults.h: text of SWIMLANE_SOFT_FAULTS -> tables that the software NIC and proxies ask. C and
+ * CUDA; only the host parses.
  *
  * Layer: transport/host; pure, no memory. docs/testing.md has the grammar. */
 #pragma once

@@ -1,9 +1,9 @@
 /* port.h: a software NIC as executors see it, their own and their peers': regions, link, faults,
  * queue pairs. C and CUDA.
  *
- * Layer: transport/host. Owned by nic.c. A port and its queue pairs lie behind each other, in memory
- * that the executor reaches: of the host, or of the device for blocks of the calling kernel (then the
- * host keeps a shadow and copies). Words that two parties touch are marked "shared". */
+ * Layer: transport/host. Owned by nic.c. A port and its queue pairs lie behind each other, in
+ * memory that the executor reaches: of the host, or of the device for blocks of the calling kernel
+ * (then the host keeps a shadow and copies). Words that two parties touch are marked "shared". */
 #pragma once
 
 #include "transport/host/faults.h"

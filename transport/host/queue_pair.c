@@ -1,5 +1,5 @@
-/* queue_pair.c: queue pairs whose queues, doorbells and completions a thread of the host serves, of the software
- * NIC and of proxies. Layer: transport/host. Owns nothing. */
+/* queue_pair.c: queue pairs whose queues, doorbells and completions a thread of the host serves, of
+ * the software NIC and of proxies. Layer: transport/host. Owns nothing. */
 #include "transport/host/executor.h"
 #include "transport/host/host.h"
 

@@ -81,7 +81,8 @@ struct thread_memory : thread_words {
         } else if (to_device || from_device) {
             move(to, from, bytes);
         } else if (bytes == sizeof(value) && reinterpret_cast<uintptr_t>(to) % sizeof(value) == 0) {
-            /* an aligned word lands whole, as in hardware: the poison words of kernels are WRITEs */
+            /* an aligned word lands whole, as in hardware: the poison words of kernels are
+             * WRITEs */
             memcpy(&value, from, sizeof(value));
             __atomic_store_n(static_cast<uint64_t *>(to), value, __ATOMIC_RELEASE);
         } else {

@@ -1,5 +1,5 @@
-/* wire_model.h: how long a message takes by the wire model and the faults, for executors on a CPU: the software
- * NIC's and the server of a proxy. C++ only.
+/* wire_model.h: how long a message takes by the wire model and the faults, for executors on a CPU:
+ * the software NIC's and the server of a proxy. C++ only.
  *
  * Layer: transport/host; pure but for the random stream. Times are those of swl_gpu_now_ns. */
 #pragma once
@@ -57,7 +57,8 @@ inline uint64_t departure(const struct soft_wire_model *link, const struct soft_
     return begin;
 }
 
-/* Sends of a message that get lost, SOFT_SENDS: all of them. Each costs its part of faults->retry_ns. */
+/* Sends of a message that get lost, SOFT_SENDS: all of them. Each costs its part of
+ * faults->retry_ns. */
 inline uint32_t losses(const struct soft_faults *faults, uint64_t *state_p)
 {
     uint32_t n = 0;

@@ -41,7 +41,8 @@ struct thread_words : host_words {
     }
 };
 
-/* A queue pair and its words as at the start, not connected; *looked_p: its doorbell at the last look. */
+/* A queue pair and its words as at the start, not connected; *looked_p: its doorbell at the last
+ * look. */
 template <class Mem> void restart_queue(Mem mem, struct soft_qp *qp, uint64_t *looked_p)
 {
     soft_qp_start(qp);
@@ -52,8 +53,8 @@ template <class Mem> void restart_queue(Mem mem, struct soft_qp *qp, uint64_t *l
     __atomic_store_n(&qp->state, SWL_NIC_QP_INIT, __ATOMIC_RELEASE);
 }
 
-/* Has a doorbell moved since its last look, or the host asked for something? Nic: the software NIC's
- * or a proxy's. */
+/* Has a doorbell moved since its last look, or the host asked for something? Nic: the software
+ * NIC's or a proxy's. */
 template <class Nic> bool words_moved(const Nic *nic, const uint32_t *nqps_p)
 {
     const uint32_t nqps = __atomic_load_n(nqps_p, __ATOMIC_ACQUIRE);

@@ -1,7 +1,8 @@
 /* commands.h: the firmware commands of the mlx5 driver: bytes in, fields out.
  *
  * Layer: transport/mlx5; pure. A command is a value of the caller: an encoder fills `in` from zero,
- * the caller lets the device run it (rdma-core's DevX calls), a reader takes fields out of `out`. */
+ * the caller lets the device run it (rdma-core's DevX calls), a reader takes fields out of
+ * `out`. */
 #ifndef SWL_MLX5_COMMANDS_H
 #define SWL_MLX5_COMMANDS_H
 
@@ -47,7 +48,8 @@ struct mlx5_qp_plan {
     uint32_t log_size, uar_page, pd, cqn, ts_format, ece;
 };
 
-/* One key for memory that is registered in pieces, which follow each other in the peer's addresses. */
+/* One key for memory that is registered in pieces, which follow each other in the peer's
+ * addresses. */
 struct mlx5_piece {
     uint64_t address, bytes; /* bytes: below 2 GiB */
     uint32_t key;
@@ -91,8 +93,8 @@ uint32_t swl_mlx5_number(const struct mlx5_command *c);
 /* Options that CREATE_QP offers. */
 uint32_t swl_mlx5_ece(const struct mlx5_command *c);
 
-/* error: of the call that ran the command, 0 = none. false: text says what the kernel and the firmware
- * have against it. */
+/* error: of the call that ran the command, 0 = none. false: text says what the kernel and the
+ * firmware have against it. */
 bool swl_mlx5_check(const struct mlx5_command *c, int error, char *text, size_t text_bytes);
 
 #ifdef __cplusplus

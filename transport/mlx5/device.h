@@ -1,8 +1,8 @@
 /* device.h: an open mlx5 device, and what both ways to make queue pairs share.
  *
- * Layer: transport/mlx5. Owner of the device's context, its protection domain and the regions that the
- * user registers; they end in the order regions, domain, context. The table of rdma-core's functions is
- * a copy: who loaded it unloads it. */
+ * Layer: transport/mlx5. Owner of the device's context, its protection domain and the regions that
+ * the user registers; they end in the order regions, domain, context. The table of rdma-core's
+ * functions is a copy: who loaded it unloads it. */
 #ifndef SWL_MLX5_DEVICE_H
 #define SWL_MLX5_DEVICE_H
 
@@ -48,7 +48,8 @@ struct mlx5_reasons {
 /* device.c */
 /* Numbers that no mlx5 NIC takes. */
 ncclResult_t swl_mlx5_check_config(const struct swl_nic_config *config);
-/* Context, port and domain; `d` is zeroed but for verbs, rank and devx. On failure close follows. */
+/* Context, port and domain; `d` is zeroed but for verbs, rank and devx. On failure close
+ * follows. */
 ncclResult_t swl_mlx5_device_open(struct mlx5_device *d, const struct swl_nic_config *config);
 /* Behind the last region. */
 ncclResult_t swl_mlx5_device_close(struct mlx5_device *d);

@@ -1,4 +1,5 @@
-/* devx.c: what firmware commands need of a device; see devx.h. Layer: transport/mlx5, behind nic.h. */
+/* devx.c: what firmware commands need of a device; see devx.h. Layer: transport/mlx5, behind
+ * nic.h. */
 #include "transport/mlx5/devx.h"
 
 #include "src/base/error.h"

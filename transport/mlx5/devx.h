@@ -1,9 +1,9 @@
 /* devx.h: queue pairs of an mlx5 NIC by raw firmware commands (DevX).
  *
- * Layer: transport/mlx5, behind nic.h; private to devx*.c. Who owns what. The NIC owns, and gives back in
- * reverse order, behind its device: a page of doorbell registers (UAR) with its mapping into the GPU, one
- * piece of memory for all rings with its registration (umem), and the queue pairs with their completion
- * queues. Each command returns when the firmware has answered. */
+ * Layer: transport/mlx5, behind nic.h; private to devx*.c. Who owns what. The NIC owns, and gives
+ * back in reverse order, behind its device: a page of doorbell registers (UAR) with its mapping
+ * into the GPU, one piece of memory for all rings with its registration (umem), and the queue pairs
+ * with their completion queues. Each command returns when the firmware has answered. */
 #ifndef SWL_MLX5_DEVX_H
 #define SWL_MLX5_DEVX_H
 
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* devx.c: a page of doorbell registers: one of our own, uncached; write-combining as the last choice. NULL:
- * the device gives none, errno says why. Given back by mlx5dv_devx_free_uar. */
+/* devx.c: a page of doorbell registers: one of our own, uncached; write-combining as the last
+ * choice. NULL: the device gives none, errno says why. Given back by mlx5dv_devx_free_uar. */
 struct mlx5_uar *swl_devx_take_page(const struct swl_verbs *verbs, struct ibv_context *context,
                                     uint32_t *kind_p);
 

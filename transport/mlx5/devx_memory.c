@@ -1,7 +1,7 @@
 /* devx_memory.c: rings of the mlx5 NIC, and their registration.
  *
- * Layer: transport/mlx5, behind nic.h. One piece of memory holds what all queue pairs need; it is the
- * GPU's where the NIC gets at that, else the host's. */
+ * Layer: transport/mlx5, behind nic.h. One piece of memory holds what all queue pairs need; it is
+ * the GPU's where the NIC gets at that, else the host's. */
 #include "transport/mlx5/devx.h"
 
 #include "src/base/error.h"

@@ -5,9 +5,10 @@
  *     create: reset -> init      connect: init -> ready to receive -> ready to send
  *     to_error: any -> error     reset: any -> reset -> init
  *
- * A step that fails leaves a state that reset and destroy can leave again. What a peer of an earlier
- * connection may still send is refused by its packet number: every reset, also that of a connection
- * that failed half-way, moves ours by a quarter of the circle, and the address has the new one. */
+ * A step that fails leaves a state that reset and destroy can leave again. What a peer of an
+ * earlier connection may still send is refused by its packet number: every reset, also that of a
+ * connection that failed half-way, moves ours by a quarter of the circle, and the address has the
+ * new one. */
 #include "transport/mlx5/devx.h"
 
 #include "src/base/error.h"

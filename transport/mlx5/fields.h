@@ -1,9 +1,10 @@
 /* fields.h: where the fields of mlx5 firmware commands lie, and the one place that sets them.
  *
- * Layer: transport/mlx5; pure, no state. A field is {byte offset of its big-endian 32-bit word, right
- * shift, width}; a width of 64 means two words, 128 and 48 are copied as bytes by their users. The
- * numbers are those of the public layouts of the device; mlx5_commands_test has them once more, written
- * apart. Offsets of QPC, ADS and CQC fields count from the context, see the *_AT of the commands. */
+ * Layer: transport/mlx5; pure, no state. A field is {byte offset of its big-endian 32-bit word,
+ * right shift, width}; a width of 64 means two words, 128 and 48 are copied as bytes by their
+ * users. The numbers are those of the public layouts of the device; mlx5_commands_test has them
+ * once more, written apart. Offsets of QPC, ADS and CQC fields count from the context, see the *_AT
+ * of the commands. */
 #ifndef SWL_MLX5_FIELDS_H
 #define SWL_MLX5_FIELDS_H
 

@@ -27,7 +27,8 @@ static bool takes_commands(const struct swl_verbs *verbs, struct ibv_context *co
     return false;
 }
 
-/* Firmware may take commands and refuse the page of registers, which kernels need to ring doorbells. */
+/* Firmware may take commands and refuse the page of registers, which kernels need to ring
+ * doorbells. */
 static bool gives_page(const struct swl_verbs *verbs, struct ibv_context *context,
                        const struct swl_port *port, char *why, size_t why_bytes)
 {

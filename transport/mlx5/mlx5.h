@@ -1,6 +1,7 @@
-/* mlx5.h: the driver of ConnectX NICs that the GPU drives, for choice.c. One driver, two ways to make its
- * queue pairs (SWIMLANE_MLX5_RINGS): by firmware commands, with rings in memory of the GPU (devx.h), or by
- * public calls, with rings in host memory (verbs.h). Ends of both ways connect with each other.
+/* mlx5.h: the driver of ConnectX NICs that the GPU drives, for choice.c. One driver, two ways to
+ * make its queue pairs (SWIMLANE_MLX5_RINGS): by firmware commands, with rings in memory of the GPU
+ * (devx.h), or by public calls, with rings in host memory (verbs.h). Ends of both ways connect with
+ * each other.
  *
  * Layer: transport/mlx5, behind nic.h. */
 #ifndef SWL_MLX5_H
@@ -18,8 +19,8 @@ const struct swl_nic_ops *swl_mlx5_ops(void);
 /* false: `why` is half a sentence that says why not. */
 bool swl_mlx5_usable(const struct swl_nic_config *config, char *why, size_t why_bytes);
 
-/* With these functions in place of those of the machine's rdma-core: one way; what the setting allows;
- * create, which on success owns what the table holds. */
+/* With these functions in place of those of the machine's rdma-core: one way; what the setting
+ * allows; create, which on success owns what the table holds. */
 bool swl_mlx5_way_usable(const struct swl_verbs *verbs, bool devx,
                          const struct swl_nic_config *config, char *why, size_t why_bytes);
 bool swl_mlx5_usable_on(const struct swl_verbs *verbs, const struct swl_nic_config *config,

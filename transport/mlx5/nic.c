@@ -1,5 +1,5 @@
-/* nic.c: the mlx5 NIC behind transport/nic.h; what differs between its two ways is asked of the maker. See
- * nic.h. Layer: transport/mlx5. */
+/* nic.c: the mlx5 NIC behind transport/nic.h; what differs between its two ways is asked of the
+ * maker. See nic.h. Layer: transport/mlx5. */
 #include "transport/mlx5/nic.h"
 
 #include "src/base/error.h"

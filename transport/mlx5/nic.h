@@ -1,10 +1,10 @@
 /* nic.h: the mlx5 NIC: what both ways to make queue pairs share, and the table of a way.
  *
  * Layer: transport/mlx5, behind transport/nic.h; private to this folder. The NIC owns the table of
- * rdma-core's functions, the open device, its queue pairs, and what its way has opened. No threads and no
- * locks: one host thread at a time. Kernels read and write rings, records, completions and doorbells
- * through the views; the host touches them only where no kernel may: before a queue pair is connected, after
- * it was reset, and to read the completion of one that has failed. */
+ * rdma-core's functions, the open device, its queue pairs, and what its way has opened. No threads
+ * and no locks: one host thread at a time. Kernels read and write rings, records, completions and
+ * doorbells through the views; the host touches them only where no kernel may: before a queue pair
+ * is connected, after it was reset, and to read the completion of one that has failed. */
 #ifndef SWL_MLX5_NIC_H
 #define SWL_MLX5_NIC_H
 
@@ -25,7 +25,8 @@ struct mlx5_maker {
     ncclResult_t (*open)(struct mlx5_nic *nic, const struct swl_nic_config *config);
     ncclResult_t (*close)(struct mlx5_nic *nic);
     ncclResult_t (*free_memory)(struct mlx5_nic *nic); /* behind the end of the device */
-    /* Queue pair i, in init; close_qp follows where it has failed, and reports the first failure. */
+    /* Queue pair i, in init; close_qp follows where it has failed, and reports the first
+     * failure. */
     ncclResult_t (*open_qp)(struct mlx5_nic *nic, struct mlx5_qp *q, uint32_t i);
     ncclResult_t (*close_qp)(struct mlx5_nic *nic, struct mlx5_qp *q);
     struct rc_end (*end)(const struct mlx5_nic *nic, const struct mlx5_qp *q);

@@ -1,9 +1,9 @@
 /* region.c: memory that the user registers with an mlx5 device.
  *
- * Layer: transport/mlx5, behind device.h. Regions stay where they are. One that is refused in one piece
- * (translation tables have their limits) is registered in pieces where the device takes firmware
- * commands, and an indirect key makes one region of them; that key orders writes strictly whatever was
- * asked for. */
+ * Layer: transport/mlx5, behind device.h. Regions stay where they are. One that is refused in one
+ * piece (translation tables have their limits) is registered in pieces where the device takes
+ * firmware commands, and an indirect key makes one region of them; that key orders writes strictly
+ * whatever was asked for. */
 #include "transport/mlx5/device.h"
 
 #include "src/base/error.h"

@@ -5,13 +5,14 @@
  *
  * Who owns what. The library takes the memory of rings and records from this NIC, by its allocator
  * calls; mlx5dv_init_obj says where in it they are. The NIC owns these blocks, keeps those that the
- * library has given back (a reset makes a queue pair anew, and freeing pinned memory would wait for the
- * GPU), and frees them behind the context. It maps the pages of doorbell registers that its queue pairs
- * use into the GPU, once each. Kernels read and write rings, records, completions and doorbells through
- * the views; neither libibverbs nor the host posts or polls. One host thread at a time.
+ * library has given back (a reset makes a queue pair anew, and freeing pinned memory would wait for
+ * the GPU), and frees them behind the context. It maps the pages of doorbell registers that its
+ * queue pairs use into the GPU, once each. Kernels read and write rings, records, completions and
+ * doorbells through the views; neither libibverbs nor the host posts or polls. One host thread at a
+ * time.
  *
- * Completions. A queue pair has a completion queue of its own of two entries, whose overrun is ignored:
- * qp.cuh finds the newest by its index, and nobody takes any. */
+ * Completions. A queue pair has a completion queue of its own of two entries, whose overrun is
+ * ignored: qp.cuh finds the newest by its index, and nobody takes any. */
 #ifndef SWL_MLX5_VERBS_H
 #define SWL_MLX5_VERBS_H
 

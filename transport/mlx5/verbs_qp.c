@@ -1,7 +1,8 @@
 /* verbs_qp.c: queue pairs by public calls, from creation to reconnection; see verbs.h.
  *
- * Layer: transport/mlx5, behind nic.h. A reset makes both objects anew: the device numbers completions
- * from the creation of their queue, and entry i has to find its own at i modulo its length. */
+ * Layer: transport/mlx5, behind nic.h. A reset makes both objects anew: the device numbers
+ * completions from the creation of their queue, and entry i has to find its own at i modulo its
+ * length. */
 #include "transport/mlx5/verbs.h"
 
 #include "src/base/error.h"

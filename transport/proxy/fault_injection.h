@@ -1,9 +1,11 @@
-/* fault_injection.h: the wire model and the faults of a proxy NIC, as its server asks them. C++ only.
+/* fault_injection.h: the wire model and the faults of a proxy NIC, as its server asks them. C++
+ * only.
  *
- * Layer: transport/proxy, part of serve.h. Everything happens between the queues and the wire: requests
- * are held back or handed over in another order, completions are held back, entries fail before the wire
- * sees them, doorbells are not seen, a NIC that is down makes no progress. So every wire can do it. All
- * state is the server's. Without wire model and faults a NIC is not modelled, and no clock is read. */
+ * Layer: transport/proxy, part of serve.h. Everything happens between the queues and the wire:
+ * requests are held back or handed over in another order, completions are held back, entries fail
+ * before the wire sees them, doorbells are not seen, a NIC that is down makes no progress. So every
+ * wire can do it. All state is the server's. Without wire model and faults a NIC is not modelled,
+ * and no clock is read. */
 #pragma once
 
 #include "transport/host/wire_model.h"
@@ -61,7 +63,8 @@ inline bool come(struct proxy_nic *nic, uint64_t due_ns, uint64_t now)
     return false;
 }
 
-/* The entry changes its place with an earlier one of its run of WRITEs that the wire has not taken. */
+/* The entry changes its place with an earlier one of its run of WRITEs that the wire has not
+ * taken. */
 inline void shuffle(struct proxy_nic *nic, struct soft_qp *q, struct proxy_turn *t, uint64_t index)
 {
     const uint64_t first = later(t->run, q->executed);

@@ -1,10 +1,10 @@
 /* front.h: the front end of every proxy NIC: struct swl_nic_ops on top of a wire (wire.h).
  *
- * Layer: transport/proxy, behind nic.h. Send queues, doorbells, records and completions lie in pinned
- * host memory of the NIC. One thread serves it (a fiber of the emulator): it takes new entries, hands
- * them to the wire in batches and publishes completions. After connect a queue pair is the server's;
- * the host asks it for changes of state and waits, bounded. Words that both touch are marked
- * "shared". */
+ * Layer: transport/proxy, behind nic.h. Send queues, doorbells, records and completions lie in
+ * pinned host memory of the NIC. One thread serves it (a fiber of the emulator): it takes new
+ * entries, hands them to the wire in batches and publishes completions. After connect a queue pair
+ * is the server's; the host asks it for changes of state and waits, bounded. Words that both touch
+ * are marked "shared". */
 #ifndef SWL_PROXY_FRONT_H
 #define SWL_PROXY_FRONT_H
 

@@ -1,8 +1,9 @@
-/* keys.h: registered memory of a wire without hardware: the keys, their checks, and copies through them.
+/* keys.h: registered memory of a wire without hardware: the keys, their checks, and copies through
+ * them.
  *
  * Layer: transport/proxy, for wires. The checks are those of the software NIC (core.cuh). Functions
- * that touch memory are the serving thread's and return a syndrome, 0 = done. `total` is the length of
- * the whole request: it must fit, whatever part of it is moved. */
+ * that touch memory are the serving thread's and return a syndrome, 0 = done. `total` is the length
+ * of the whole request: it must fit, whatever part of it is moved. */
 #ifndef SWL_PROXY_KEYS_H
 #define SWL_PROXY_KEYS_H
 

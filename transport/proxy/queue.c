@@ -115,6 +115,7 @@ ncclResult_t swl_proxy_reset(struct swl_nic *base, uint32_t qp)
 
     SWL_TRY(request_proxy(nic, qp, SOFT_REQUEST_RESET));
     SWL_TRY(nic->wire_ops->reset(nic->wire, qp));
-    /* once more: completions that the server had polled before that are out of its hands afterwards */
+    /* once more: completions that the server had polled before that are out of its hands
+     * afterwards */
     return request_proxy(nic, qp, SOFT_REQUEST_RESET);
 }

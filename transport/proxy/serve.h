@@ -1,10 +1,12 @@
-/* serve.h: what serves a proxy NIC: one loop over doorbells, the wire and its completions. C++ only.
+/* serve.h: what serves a proxy NIC: one loop over doorbells, the wire and its completions. C++
+ * only.
  *
  * Layer: transport/proxy, above core.cuh; for serve_sim.cc (emulator) and serve_cuda.cc. `Mem` is
  * core.cuh's way to memory; entries and completions lie in host memory.
- * Of a queue pair: completed <= executed (taken by the wire) <= fetched (decoded) <= end (told by the
- * doorbell). What is held back, reordered or made to fail on purpose: fault_injection.h. All new entries of a queue go to the wire together. Successes are published together
- * too: the one completion names the newest signalled entry. */
+ * Of a queue pair: completed <= executed (taken by the wire) <= fetched (decoded) <= end (told by
+ * the doorbell). What is held back, reordered or made to fail on purpose: fault_injection.h. All
+ * new entries of a queue go to the wire together. Successes are published together too: the one
+ * completion names the newest signalled entry. */
 #pragma once
 
 #include "src/runtime/runtime.h"
@@ -133,8 +135,8 @@ template <class Mem> void take_done(const proxy_server<Mem> &s, const struct swl
         t->syndrome = done->syndrome;
         t->fail_ns = ready;
     }
-    /* before: the host is still connecting, and serve_queue says so when it has; or all is of an earlier
-     * connection, and the host's reset forgets it */
+    /* before: the host is still connecting, and serve_queue says so when it has; or all is of an
+     * earlier connection, and the host's reset forgets it */
     if (state == SWL_NIC_QP_READY)
         publish(s, q);
 }
@@ -333,8 +335,8 @@ template <class Mem> bool serve_all(const proxy_server<Mem> &s)
     return take_all_done(s) || moved;
 }
 
-/* Until nic->stop. An idle server looks again after an eighth of the time that nothing has moved: it
- * adds that part to a wait, and costs next to nothing where nobody calls for long. */
+/* Until nic->stop. An idle server looks again after an eighth of the time that nothing has moved:
+ * it adds that part to a wait, and costs next to nothing where nobody calls for long. */
 template <class Mem> void proxy_serve(struct proxy_nic *nic, Mem mem)
 {
     proxy_server<Mem> s = {nic, mem, swl_gpu_now_ns()};

@@ -3,11 +3,11 @@
  * shape, and hands them to the wire; the wire checks keys, moves bytes and says what is complete.
  *
  * Layer: transport/proxy, below front.c. Two threads call a wire: the host thread of the rank
- * (open … reset, close) and the thread that serves the NIC (post, poll, progress). They may do so at
- * the same time, but the proxy keeps the serving thread away from a queue pair while the host thread
- * is inside connect, to_error or reset of it. The serving thread posts to connected queue pairs only;
- * it polls and makes progress always. No operation of the serving thread blocks; those of the host
- * thread are bounded by timeout_ns. What fails has said why (swl_fail).
+ * (open … reset, close) and the thread that serves the NIC (post, poll, progress). They may do so
+ * at the same time, but the proxy keeps the serving thread away from a queue pair while the host
+ * thread is inside connect, to_error or reset of it. The serving thread posts to connected queue
+ * pairs only; it polls and makes progress always. No operation of the serving thread blocks; those
+ * of the host thread are bounded by timeout_ns. What fails has said why (swl_fail).
  *
  * Order, per queue pair: a FETCH_ADD is executed after all earlier WRITEs have been placed, a READ
  * likewise; WRITEs may be placed in any order. Queue pairs are not ordered among each other.
@@ -49,7 +49,8 @@ struct swl_wire_config {
 struct swl_wire_caps {
     uint32_t max_depth, max_qps;
     uint64_t max_region_bytes;
-    /* Peers are answered without progress, by hardware: only an error makes this end fall silent. */
+    /* Peers are answered without progress, by hardware: only an error makes this end fall
+     * silent. */
     bool answers_alone;
     /* CPUs near the device, as in /sys ("0-7,16-23"); "" = no matter. */
     char cpus[128];
@@ -71,8 +72,8 @@ struct swl_wire_request {
 };
 static_assert(sizeof(struct swl_wire_request) == 80, "arrays of requests are written and read");
 
-/* Requests [.., index] of the queue pair are complete; with a syndrome, [.., index - 1] are, and index
- * failed. */
+/* Requests [.., index] of the queue pair are complete; with a syndrome, [.., index - 1] are, and
+ * index failed. */
 struct swl_wire_done {
     uint64_t index;
     uint32_t qp;
@@ -116,9 +117,9 @@ struct swl_wire_ops {
      * is taken and completes with an error. */
     uint32_t (*post)(struct swl_wire *wire, uint32_t qp, const struct swl_wire_request *requests,
                      uint32_t n);
-    /* Completions of all queue pairs, in order for each; returns how many, 0 … n. The first error of a
-     * queue pair is its last completion: the proxy flushes what follows. A queue pair may fail with
-     * nothing posted: then index is that of the next request that would have been posted. */
+    /* Completions of all queue pairs, in order for each; returns how many, 0 … n. The first error
+     * of a queue pair is its last completion: the proxy flushes what follows. A queue pair may fail
+     * with nothing posted: then index is that of the next request that would have been posted. */
     uint32_t (*poll)(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
     /* Work of the wire itself (sockets, adds in software); true = something moved. NULL: none. */
     bool (*progress)(struct swl_wire *wire);

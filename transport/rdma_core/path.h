@@ -1,7 +1,7 @@
 /* path.h: how two reliable queue pairs reach each other, from what both ends say of themselves.
  *
- * Layer: transport/rdma_core; pure. struct rc_end travels in the queue pair's address, so its values are
- * a stranger's: whatever is out of range is refused here, with a sentence. */
+ * Layer: transport/rdma_core; pure. struct rc_end travels in the queue pair's address, so its
+ * values are a stranger's: whatever is out of range is refused here, with a sentence. */
 #ifndef SWL_VERBS_PATH_H
 #define SWL_VERBS_PATH_H
 

@@ -259,7 +259,8 @@ static struct ibv_context *take_device(const struct search *s, struct ibv_device
     return NULL;
 }
 
-/* order[]: the wanted devices of n by distance; scratch: room for 2 n numbers. Returns their number. */
+/* order[]: the wanted devices of n by distance; scratch: room for 2 n numbers. Returns their
+ * number. */
 static uint32_t sort_devices(const struct search *s, struct ibv_device **list, uint32_t n,
                              uint32_t *order, uint32_t *scratch)
 {

@@ -1,7 +1,7 @@
 /* port.h: which port of which RDMA device, and which of its addresses.
  *
- * Layer: transport/rdma_core. The choices are pure functions; opening hands the context to the caller.
- * Nothing here logs or fails by itself. */
+ * Layer: transport/rdma_core. The choices are pure functions; opening hands the context to the
+ * caller. Nothing here logs or fails by itself. */
 #ifndef SWL_VERBS_PORT_H
 #define SWL_VERBS_PORT_H
 

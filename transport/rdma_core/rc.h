@@ -1,7 +1,8 @@
 /* rc.h: a reliable queue pair of libibverbs on its way through its states.
  *
- * Layer: transport/rdma_core, for drivers whose queue pairs are made by public calls. Every step returns 0
- * or the errno of the call; the sentence is the caller's, who knows which rank and device it is. */
+ * Layer: transport/rdma_core, for drivers whose queue pairs are made by public calls. Every step
+ * returns 0 or the errno of the call; the sentence is the caller's, who knows which rank and device
+ * it is. */
 #ifndef SWL_VERBS_RC_H
 #define SWL_VERBS_RC_H
 

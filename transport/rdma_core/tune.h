@@ -1,4 +1,5 @@
-/* tune.h: the user's settings on an open port, for drivers of RDMA hardware. Layer: transport/rdma_core. */
+/* tune.h: the user's settings on an open port, for drivers of RDMA hardware. Layer:
+ * transport/rdma_core. */
 #ifndef SWL_VERBS_TUNE_H
 #define SWL_VERBS_TUNE_H
 

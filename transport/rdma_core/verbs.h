@@ -1,8 +1,8 @@
 /* verbs.h: rdma-core, loaded at run time.
  *
- * Layer: transport/rdma_core, below the drivers of hardware NICs. The table belongs to whoever loaded it
- * and lies in that one's memory; a NIC keeps a copy of its own until it is destroyed. Nothing here
- * logs or fails by itself: a machine without rdma-core is an ordinary machine. */
+ * Layer: transport/rdma_core, below the drivers of hardware NICs. The table belongs to whoever
+ * loaded it and lies in that one's memory; a NIC keeps a copy of its own until it is destroyed.
+ * Nothing here logs or fails by itself: a machine without rdma-core is an ordinary machine. */
 #ifndef SWL_VERBS_H
 #define SWL_VERBS_H
 
@@ -28,8 +28,8 @@ struct swl_verbs_files {
     const char *ibverbs, *mlx5;
 };
 
-/* Load libibverbs, and libmlx5 unless with_mlx5 is false. files: NULL = by soname. On failure nothing
- * stays loaded and `why` (of why_bytes) names the library or symbol that is missing. */
+/* Load libibverbs, and libmlx5 unless with_mlx5 is false. files: NULL = by soname. On failure
+ * nothing stays loaded and `why` (of why_bytes) names the library or symbol that is missing. */
 bool swl_verbs_load(struct swl_verbs *verbs, bool with_mlx5, const struct swl_verbs_files *files,
                     char *why, size_t why_bytes);
 /* Also of a table that was never loaded. */

@@ -1,26 +1,26 @@
 /* blocks.cuh: executor of a rank's software NIC on blocks of the calling kernel.
  *
  * Layer: transport/soft, above core.cuh; nic.cuh calls it. Owns nothing: a queue pair's state
- * lies in device memory and goes on in the next kernel. A block has one to four teams of warps; team
- * t of n serves queue pairs t, t + n … alone. Its first warp leads: it looks at doorbells, fetches and
- * checks up to 32 entries at once, one a lane, and posts the WRITEs on the queue; all warps of the team
- * place them; then the leader executes adds and READs whose time has come, in order, and completes.
- * A small WRITE is placed by the lane that fetched it; adds to one word that follow each other become
- * one, since nothing can come between them.
+ * lies in device memory and goes on in the next kernel. A block has one to four teams of warps;
+ * team t of n serves queue pairs t, t + n … alone. Its first warp leads: it looks at doorbells,
+ * fetches and checks up to 32 entries at once, one a lane, and posts the WRITEs on the queue; all
+ * warps of the team place them; then the leader executes adds and READs whose time has come, in
+ * order, and completes. A small WRITE is placed by the lane that fetched it; adds to one word that
+ * follow each other become one, since nothing can come between them.
  *
- * Order: read_doorbell (pairs with ring_doorbell) in a lane of the leader, warp_sync, the team's barrier;
- * payload; the team's barrier; one order_before_publish(SYS) by lane 0 for the whole batch, its adds
- * (pair with read_from_nic at the peer), another fence only before an add to another word (nic_order);
- * completion released at GPU scope (pairs with read_completion: the poster is of this GPU). WRITEs land
- * in any order, also before earlier adds. */
+ * Order: read_doorbell (pairs with ring_doorbell) in a lane of the leader, warp_sync, the team's
+ * barrier; payload; the team's barrier; one order_before_publish(SYS) by lane 0 for the whole
+ * batch, its adds (pair with read_from_nic at the peer), another fence only before an add to
+ * another word (nic_order); completion released at GPU scope (pairs with read_completion: the
+ * poster is of this GPU). WRITEs land in any order, also before earlier adds. */
 #pragma once
 
 #include "transport/soft/blocks_service.cuh"
 
 #define NIC_ALONE_BYTES 4096u /* the leader places batches up to this size without its team */
 #define NIC_HEADER      64u   /* bytes of a message on the wire beside its payload */
-/* Teams take the wire toward a peer in another order than their own one. Idle time on it counts as lost
- * when it is this old, so that it may be used by who comes later to ask for it. */
+/* Teams take the wire toward a peer in another order than their own one. Idle time on it counts as
+ * lost when it is this old, so that it may be used by who comes later to ask for it. */
 #define NIC_SLACK_NS 50000u
 
 /* Messages on their way: time on the wire up to and with each lane's; of lane 0: when the first bit
@@ -40,15 +40,16 @@ struct nic_batch {
 
 /* ---- a batch; all lanes of the leader ---- */
 
-/* Take `wire` ns of a wire from `from` on; returns when they begin. Until somebody uses that time, the
- * round trip to the wire's owner goes on beside the rest. */
+/* Take `wire` ns of a wire from `from` on; returns when they begin. Until somebody uses that time,
+ * the round trip to the wire's owner goes on beside the rest. */
 SWL_DEV uint64_t nic_take_wire(uint64_t *taken, uint64_t from, uint64_t wire)
 {
     (void)nic_max(taken, from);
     return nic_take(taken, wire);
 }
 
-/* The messages of a batch leave; `bytes` of each lane's on the wire. By the wire model and the faults. */
+/* The messages of a batch leave; `bytes` of each lane's on the wire. By the wire model and the
+ * faults. */
 SWL_DEV struct nic_flight nic_depart(const struct nic_team *t, const struct nic_look *look,
                                      const struct soft_qp *qp, uint64_t bytes)
 {
@@ -173,8 +174,8 @@ SWL_DEV void nic_distribute(struct nic_team *t, uint32_t large, const struct sof
     }
 }
 
-/* Fetch what the doorbell covers, at most an entry a lane; its WRITEs go to the queue, small ones where
- * they belong. Lane l has entry l of the batch in *d. */
+/* Fetch what the doorbell covers, at most an entry a lane; its WRITEs go to the queue, small ones
+ * where they belong. Lane l has entry l of the batch in *d. */
 SWL_DEV struct nic_batch nic_fetch(struct nic_team *t, const struct nic_look *look,
                                    struct soft_qp *qp, struct soft_due *d)
 {
@@ -536,9 +537,9 @@ SWL_DEV void nic_team_begin(struct nic_team_memory *memory, struct soft_port *po
     nic_keep_all(t);
 }
 
-/* All threads of a block that runs the NIC; `room`: at least NIC_ROOM_BYTES for each team, and the more the
- * better. Returns when the other blocks have ended and this block's queue pairs are drained, or at the
- * limit of the call. */
+/* All threads of a block that runs the NIC; `room`: at least NIC_ROOM_BYTES for each team, and the
+ * more the better. Returns when the other blocks have ended and this block's queue pairs are
+ * drained, or at the limit of the call. */
 SWL_DEV void nic_serve(struct soft_port *port, struct nic_grid grid, struct nic_room room)
 {
     const struct nic_part p = nic_part_of(port, &grid, room);

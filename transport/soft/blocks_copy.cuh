@@ -1,7 +1,8 @@
-/* blocks_copy.cuh: payload of a software NIC on blocks: a queue of moves that the warps of a team share.
+/* blocks_copy.cuh: payload of a software NIC on blocks: a queue of moves that the warps of a team
+ * share.
  *
- * Layer: transport/soft, used by blocks.cuh. Owns nothing. Plain loads and stores: they are ordered by
- * the barriers around them. What a lane loads is on its way before it stores the first of it. */
+ * Layer: transport/soft, used by blocks.cuh. Owns nothing. Plain loads and stores: they are ordered
+ * by the barriers around them. What a lane loads is on its way before it stores the first of it. */
 #pragma once
 
 #include "device.h"
@@ -107,8 +108,8 @@ SWL_DEV void nic_copy_held(uint8_t *to, const uint8_t *from, uint32_t bytes, con
     }
 }
 
-/* The move of `bytes` bytes from `from` to `to`, without its end. One lane; the divisions are made here,
- * once. */
+/* The move of `bytes` bytes from `from` to `to`, without its end. One lane; the divisions are made
+ * here, once. */
 SWL_DEV struct nic_move nic_move_of(uint8_t *to, const uint8_t *from, uint32_t bytes,
                                     uint32_t *pieces_p)
 {

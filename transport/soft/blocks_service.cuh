@@ -1,5 +1,5 @@
-/* blocks_service.cuh: how a leader of a software NIC on blocks finds work and ends what cannot go on:
- * doorbells, time limits, completions, errors. Layer: transport/soft, used by blocks.cuh.
+/* blocks_service.cuh: how a leader of a software NIC on blocks finds work and ends what cannot go
+ * on: doorbells, time limits, completions, errors. Layer: transport/soft, used by blocks.cuh.
  *
  * Order: in the head of blocks.cuh. */
 #pragma once
@@ -132,9 +132,9 @@ SWL_DEV uint64_t nic_earliest(uint64_t time_ns)
     return time_ns;
 }
 
-/* All lanes, a slot each from `first` on: those whose doorbell has moved or whose time has come, as bits;
- * *next_p: when the first of them wants to be looked at again, if that is earlier. The loads of all
- * doorbells are under way together. */
+/* All lanes, a slot each from `first` on: those whose doorbell has moved or whose time has come, as
+ * bits; *next_p: when the first of them wants to be looked at again, if that is earlier. The loads
+ * of all doorbells are under way together. */
 SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, struct nic_look *mine,
                                uint64_t *next_p)
 {
@@ -156,8 +156,9 @@ SWL_DEV uint32_t nic_scan_some(const struct nic_team *t, uint32_t first, struct 
     return warp_ballot(wants);
 }
 
-/* All lanes: the next queue pair of this team with something to do, from number *turn on, with its doorbell
- * in *look_p; slot NIC_NONE: none, and *next_p is when the first of them wants to be looked at again. */
+/* All lanes: the next queue pair of this team with something to do, from number *turn on, with its
+ * doorbell in *look_p; slot NIC_NONE: none, and *next_p is when the first of them wants to be
+ * looked at again. */
 SWL_DEV void nic_scan(const struct nic_team *t, uint32_t *turn, struct nic_look *look_p,
                       uint64_t *next_p)
 {
@@ -184,8 +185,8 @@ SWL_DEV void nic_scan(const struct nic_team *t, uint32_t *turn, struct nic_look 
     }
 }
 
-/* How long a NIC with work that is not due waits: while the call may succeed, to its deadline; and a
- * little, so that the poison of a failed call leaves. */
+/* How long a NIC with work that is not due waits: while the call may succeed, to its deadline; and
+ * a little, so that the poison of a failed call leaves. */
 SWL_DEV uint64_t nic_limit(const struct nic_team *t, uint32_t closing, uint64_t closed_ns)
 {
     const struct swl_watch *w = t->grid.watch;
@@ -213,8 +214,8 @@ SWL_DEV void nic_die(const struct nic_team *t)
         nic_tell(nic_qp(t, i));
 }
 
-/* All lanes: wait for work; slot NIC_NONE = this team's part of the kernel is over. The clock is read only
- * when there is a time to wait for, and now and then. */
+/* All lanes: wait for work; slot NIC_NONE = this team's part of the kernel is over. The clock is
+ * read only when there is a time to wait for, and now and then. */
 SWL_DEV struct nic_look nic_next(const struct nic_team *t, uint32_t *turn)
 {
     const struct swl_watch *w = t->grid.watch;

@@ -3,8 +3,9 @@
  * blocks.cuh.
  *
  * Everything here is the leader's; helpers see the queue only. Regions and the fixed part of queue
- * pairs change between kernels only. A queue pair is written back after each service that changed it, all
- * but `peer_failed`, which the peer's executor sets in device memory and is always read there. */
+ * pairs change between kernels only. A queue pair is written back after each service that changed
+ * it, all but `peer_failed`, which the peer's executor sets in device memory and is always read
+ * there. */
 #pragma once
 
 #include "device.h"
@@ -91,7 +92,8 @@ SWL_DEV struct nic_part nic_part_of(const struct soft_port *port, const struct n
     struct nic_part p = {};
     uint32_t bytes;
 
-    /* looking and fetching is waiting, which more teams do beside each other; few have more warps each */
+    /* looking and fetching is waiting, which more teams do beside each other; few have more warps
+     * each */
     p.teams = nqps > NIC_TEAMS_FEW * grid->blocks ? NIC_TEAMS : NIC_TEAMS_FEW;
     if (all < 2 * p.teams)
         p.teams = 1;
@@ -183,7 +185,8 @@ struct nic_want {
 SWL_DEV struct nic_known *nic_known_at(const struct nic_team *t, const struct soft_port *port,
                                        uint32_t key)
 {
-    /* of the own NIC sinks and payload are asked for, of a peer signals and payload: not one place */
+    /* of the own NIC sinks and payload are asked for, of a peer signals and payload: not one
+     * place */
     const uint32_t slot = soft_slot(key), peer = static_cast<uint32_t>((uint64_t)port >> 13);
     const uint32_t place = port == t->port ? slot >> 1 & 1 : 2 + (slot & 1) + 4 * peer;
 

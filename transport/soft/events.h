@@ -1,4 +1,5 @@
-/* events.h: the future of one software NIC: a heap of events ordered by time, then by order of entry.
+/* events.h: the future of one software NIC: a heap of events ordered by time, then by order of
+ * entry.
  *
  * Layer: transport/soft, used by engine.cc. Owns its array. */
 #pragma once

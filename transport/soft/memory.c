@@ -1,8 +1,8 @@
 /* memory.c: software NICs of the process by their numbers, and the memory of each.
  *
- * Layer: transport/soft. Owns the process-wide table. Executors of the host and the host share memory.
- * Blocks have port and queues in device memory: the host changes a shadow and copies the changed part,
- * and reads state back by copies. */
+ * Layer: transport/soft. Owns the process-wide table. Executors of the host and the host share
+ * memory. Blocks have port and queues in device memory: the host changes a shadow and copies the
+ * changed part, and reads state back by copies. */
 #include "transport/soft/state.h"
 
 #include "kernels/device/hd.h"

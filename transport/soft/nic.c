@@ -69,7 +69,8 @@ static ncclResult_t soft_check(const struct swl_nic_config *config)
 
 /* ---- probe ---- */
 
-/* To blocks, which may be looking: first no rule, last the rules; the epoch restarts their counts. */
+/* To blocks, which may be looking: first no rule, last the rules; the epoch restarts their
+ * counts. */
 static ncclResult_t give(struct soft_nic *nic, const struct soft_faults *faults)
 {
     struct soft_port *port = nic->port;
@@ -181,8 +182,8 @@ static ncclResult_t soft_quiet(struct soft_nic *nic)
     return ncclSuccess;
 }
 
-/* What the NIC has done, and what went wrong in queue pairs that blocks served; afterwards nobody can
- * know. */
+/* What the NIC has done, and what went wrong in queue pairs that blocks served; afterwards nobody
+ * can know. */
 static void report(struct soft_nic *nic)
 {
     struct swl_soft_stats stats = {0};

@@ -87,7 +87,8 @@ ncclResult_t swl_soft_address(struct swl_nic *base, uint32_t qp, struct swl_nic_
     return ncclSuccess;
 }
 
-/* The peer's regions and port, as the executor of `nic` reaches them. `peer`: NULL = other process. */
+/* The peer's regions and port, as the executor of `nic` reaches them. `peer`: NULL = other
+ * process. */
 static ncclResult_t reach_peer(struct soft_nic *nic, struct soft_qp *q, struct soft_nic *peer,
                                const struct soft_address *a)
 {

@@ -1,9 +1,10 @@
-/* remote.c: the peers of a NIC that blocks or a thread run: their regions and ports at addresses of its
- * device. A thread uses the peer's own tables, as it is in the same process; its copies need the access.
+/* remote.c: the peers of a NIC that blocks or a thread run: their regions and ports at addresses of
+ * its device. A thread uses the peer's own tables, as it is in the same process; its copies need
+ * the access.
  *
- * Layer: transport/soft. A table of a peer's regions is a copy in this device's memory, made when the
- * first queue pair to that peer is connected: looking up a key must not cross the link. Regions that
- * the peer registers later are not in it. Owned by the NIC. */
+ * Layer: transport/soft. A table of a peer's regions is a copy in this device's memory, made when
+ * the first queue pair to that peer is connected: looking up a key must not cross the link. Regions
+ * that the peer registers later are not in it. Owned by the NIC. */
 #include "transport/soft/state.h"
 
 #include "src/base/error.h"
@@ -57,8 +58,8 @@ static ncclResult_t reach_here(struct soft_nic *nic, struct soft_remote *remote,
     return map_share(remote, &share, offset, at_p);
 }
 
-/* A region of a peer of another process. What it cannot offer, small words in host memory, gets bytes
- * that nobody reads: such words are heard only by hosts of this process. */
+/* A region of a peer of another process. What it cannot offer, small words in host memory, gets
+ * bytes that nobody reads: such words are heard only by hosts of this process. */
 static ncclResult_t reach_there(struct soft_remote *remote, const struct soft_port *table,
                                 uint32_t slot, void **at_p)
 {
@@ -108,7 +109,8 @@ static ncclResult_t fill(struct soft_nic *nic, const struct soft_nic *peer,
     return swl_soft_copy(nic, remote->table, table, sizeof(*table));
 }
 
-/* For a thread: the device's copies reach the peer's regions. In one process their addresses are equal. */
+/* For a thread: the device's copies reach the peer's regions. In one process their addresses are
+ * equal. */
 static ncclResult_t open_regions(struct soft_nic *nic, const struct soft_nic *peer,
                                  struct soft_remote *remote)
 {

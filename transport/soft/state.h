@@ -85,8 +85,8 @@ struct soft_nic *swl_soft_nic_at(uint32_t id);
 
 /* Between the host and memory that the executor reaches; blocks the host. */
 ncclResult_t swl_soft_copy(struct soft_nic *nic, void *to, const void *from, size_t bytes);
-/* The shadow of a queue pair, or a part of the port, to the device; nothing for other executors. A new queue
- * pair whole, later without what its peer writes. */
+/* The shadow of a queue pair, or a part of the port, to the device; nothing for other executors. A
+ * new queue pair whole, later without what its peer writes. */
 ncclResult_t swl_soft_push_new_qp(struct soft_nic *nic, uint32_t qp);
 ncclResult_t swl_soft_push_qp(struct soft_nic *nic, uint32_t qp);
 ncclResult_t swl_soft_push_port(struct soft_nic *nic, const void *part, size_t bytes);

@@ -1,8 +1,9 @@
 /* thread.cc: executor of a software NIC on a thread of the process: queues in pinned host memory,
- * payload by the CPU where it reaches it, else by copies on a stream of its own. Slow and exact: the
- * path that sanitizers of device code run against.
+ * payload by the CPU where it reaches it, else by copies on a stream of its own. Slow and exact:
+ * the path that sanitizers of device code run against.
  *
- * Layer: transport/soft, above serve.h and staging.h. Owns stream and staging memory while it runs. */
+ * Layer: transport/soft, above serve.h and staging.h. Owns stream and staging memory while it
+ * runs. */
 #include "transport/host/staging.h"
 #include "transport/soft/executor.h"
 #include "transport/soft/serve.h"

@@ -128,7 +128,8 @@ SWL_DEV size_t ptx_generic(const void *p)
     return reinterpret_cast<size_t>(p);
 }
 
-/* The same word operation for both widths; space is ptx_global or ptx_generic, form the PTX form. */
+/* The same word operation for both widths; space is ptx_global or ptx_generic, form the PTX
+ * form. */
 #define PTX_LOAD(name, form, space)                                                                \
     SWL_DEV uint32_t name(const uint32_t *p)                                                       \
     {                                                                                              \
@@ -207,8 +208,8 @@ PTX_ATOMIC(or_in_block, "acq_rel.cta", "or", "b", ptx_generic)
 PTX_ATOMIC(and_in_block, "acq_rel.cta", "and", "b", ptx_generic)
 PTX_CAS(cas_in_block, "acq_rel.cta", ptx_generic)
 
-/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu; load_relaxed and add_relaxed are relaxed, for counts
- * that say nothing about other memory. */
+/* Between blocks of one GPU: acquire.gpu, release.gpu, acq_rel.gpu; load_relaxed and add_relaxed
+ * are relaxed, for counts that say nothing about other memory. */
 PTX_LOAD(read_in_gpu, "acquire.gpu.global", ptx_global)
 PTX_LOAD(load_relaxed_in_gpu, "relaxed.gpu.global", ptx_global)
 PTX_STORE(publish_in_gpu, "release.gpu.global", ptx_global)
@@ -218,8 +219,9 @@ PTX_ATOMIC(or_in_gpu, "acq_rel.gpu.global", "or", "b", ptx_global)
 PTX_ATOMIC(and_in_gpu, "acq_rel.gpu.global", "and", "b", ptx_global)
 PTX_CAS(cas_in_gpu, "acq_rel.gpu.global", ptx_global)
 
-/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence; load_relaxed is relaxed, to
- * see whether a read is worth its price: an acquire empties the first-level cache of the SM. */
+/* Between GPUs of a node: acquire.sys, release.sys; post is relaxed, after a fence; load_relaxed is
+ * relaxed, to see whether a read is worth its price: an acquire empties the first-level cache of
+ * the SM. */
 PTX_LOAD(read_from_peer, "acquire.sys.global", ptx_global)
 PTX_LOAD(load_relaxed_from_peer, "relaxed.sys.global", ptx_global)
 PTX_STORE(publish_to_peer, "release.sys.global", ptx_global)
@@ -270,9 +272,9 @@ SWL_DEV struct vec16 load_input(const struct vec16 *p)
     return v;
 }
 
-/* A weak load like load_data, of rows that are read once: they need no place in the first-level cache.
- * Volatile, so that it stays between the acquire before and the release after it; no clobber, so that
- * what was read of lists may stay in registers. */
+/* A weak load like load_data, of rows that are read once: they need no place in the first-level
+ * cache. Volatile, so that it stays between the acquire before and the release after it; no
+ * clobber, so that what was read of lists may stay in registers. */
 SWL_DEV struct vec16 load_row(const struct vec16 *p)
 {
     struct vec16 v;

@@ -88,7 +88,8 @@ uint64_t swl_gpu_process_id(void)
     return process_number;
 }
 
-/* A failed call of ours must not look like an error of the caller's later on. Sticky errors stay. */
+/* A failed call of ours must not look like an error of the caller's later on. Sticky errors
+ * stay. */
 static cudaError_t take_error(cudaError_t error)
 {
     if (error != cudaSuccess)

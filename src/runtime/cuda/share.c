@@ -1,8 +1,8 @@
 /* share.c: memory that the ranks of a node map (src/runtime/runtime.h), by CUDA virtual memory.
  *
- * Layer: device runtime. An allocation is one physical handle with a POSIX file descriptor and, where
- * device and driver have them, a fabric handle. Ranks of the same process use the owner's address,
- * access is added for their device; other processes fetch the descriptor (fd.c), which
+ * Layer: device runtime. An allocation is one physical handle with a POSIX file descriptor and,
+ * where device and driver have them, a fabric handle. Ranks of the same process use the owner's
+ * address, access is added for their device; other processes fetch the descriptor (fd.c), which
  * works on one machine, else take the fabric handle, and map the memory at an address of their own.
  * Imported memory stays valid when its owner dies (protocol.md, failures).
  * Owns: the table of allocations and mappings of this process; an entry lives until its last user
@@ -104,8 +104,8 @@ static cudaError_t properties(const struct swl_driver *driver, CUdevice unit, in
     return cudaSuccess;
 }
 
-/* Physical memory of m->bytes with the handles it can have. A device with fabric handles refuses them
- * to a process without an IMEX channel. */
+/* Physical memory of m->bytes with the handles it can have. A device with fabric handles refuses
+ * them to a process without an IMEX channel. */
 static cudaError_t create_physical(const struct swl_driver *driver, int device, struct mapping *m)
 {
     const CUmemAllocationHandleType fd_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -285,7 +285,8 @@ const char *swl_gpu_shared_how(const struct swl_gpu_share *share)
     return "file descriptor; the device has no fabric handles";
 }
 
-/* Why memory of the owner's device cannot be mapped for `device`, where `error` is what CUDA says. */
+/* Why memory of the owner's device cannot be mapped for `device`, where `error` is what CUDA
+ * says. */
 static cudaError_t reason(const struct swl_driver *driver, const CUuuid *owner, int device,
                           cudaError_t error)
 {

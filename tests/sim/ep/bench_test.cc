@@ -164,8 +164,8 @@ TEST(Bench, ReportSaysWhetherItsTimesAreModelled)
     }
 }
 
-// Lanes that wait look at the clock; that took the time of the whole run. Times are virtual: the machine has no
-// part in them.
+// Lanes that wait look at the clock; that took the time of the whole run. Times are virtual: the
+// machine has no part in them.
 TEST(Bench, TimesWithALinkAreNotThoseOfLooksAtTheClock)
 {
     double before = 0;

@@ -44,7 +44,8 @@ TEST(EpApart, OneRoutingForManySteps)
 
 TEST(EpApart, RanksThatReceiveNothing)
 {
-    // One expert chosen by every token: all other ranks receive nothing and still serve their rails.
+    // One expert chosen by every token: all other ranks receive nothing and still serve their
+    // rails.
     EXPECT_BENCH(
         "--tokens 9 --hidden 64 --topk 1 --experts 8 --routing hot:1 --pipelined --warmup 0 "
         "--iterations 6 --poison --delay 300 --nodes 2 --ranks-per-node 2");

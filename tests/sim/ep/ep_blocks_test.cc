@@ -63,7 +63,8 @@ TEST_P(EpBlocks, EveryScheduleIsExact)
         run(GetParam(), "--hidden 16 --pipelined --warmup 0 --iterations 2", seed);
 }
 
-// What the NIC delivers later is no hang: a run that is well ends, also where hangs are to be reported.
+// What the NIC delivers later is no hang: a run that is well ends, also where hangs are to be
+// reported.
 TEST_P(EpBlocks, DeliveriesToComeAreNoHang)
 {
     Variable executor("SWIMLANE_SOFT_EXECUTOR", "blocks");

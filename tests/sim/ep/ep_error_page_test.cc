@@ -5,8 +5,8 @@ namespace
 {
 
 // The failing dispatch needs nothing from the ranks of the first node, so that all their calls come
-// through. They hear of it from others, with no call of their own; where that node is the larger one,
-// some by the page of the node only, as no link goes from whoever gave up to them.
+// through. They hear of it from others, with no call of their own; where that node is the larger
+// one, some by the page of the node only, as no link goes from whoever gave up to them.
 class QuietRank : public FailingRank
 {
   public:

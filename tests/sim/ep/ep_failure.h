@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-// Time is virtual in the emulator, and the kernel's own where messages go through its sockets: a limit over
-// them ends hangs, it does not measure.
+// Time is virtual in the emulator, and the kernel's own where messages go through its sockets: a
+// limit over them ends hangs, it does not measure.
 inline bool through_sockets()
 {
     const char *list = getenv("SWIMLANE_TRANSPORT");

@@ -1,4 +1,5 @@
-// ep_failure_random_test.cc: failures drawn from a seed: shape, victim, faults, schedule, positions.
+// ep_failure_random_test.cc: failures drawn from a seed: shape, victim, faults, schedule,
+// positions.
 #include "tests/sim/ep/ep_failure.h"
 
 #include "sim/simt.h"
@@ -103,8 +104,8 @@ bool names_queue_pair()
     return std::string(swimlaneLastError()).find("queue pair") != std::string::npos;
 }
 
-// One entry somewhere fails, for one of several reasons. Steps before it are exact, and so are those after
-// the queue pair has been connected anew.
+// One entry somewhere fails, for one of several reasons. Steps before it are exact, and so are
+// those after the queue pair has been connected anew.
 bool lose_an_entry(unsigned seed)
 {
     const char *const syndromes[] = {"access", "retry", "remote", "length", "operation", "flushed"};

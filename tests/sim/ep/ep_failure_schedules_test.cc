@@ -67,8 +67,8 @@ TEST(EpHangReport, NamesTheLanesThatWait)
                 "swl_ht_dispatch_kernel.*entry of rank .1, .*replay with SIMT_SEED=1");
 }
 
-// Messages of a call that was given up land while the ranks recover, or later: a rank that comes back finds
-// nothing of before in its way.
+// Messages of a call that was given up land while the ranks recover, or later: a rank that comes
+// back finds nothing of before in its way.
 TEST(EpFailures, F100_MessagesOfBeforeTheReturnAreDropped)
 {
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}})

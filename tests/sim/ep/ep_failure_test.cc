@@ -137,9 +137,10 @@ TEST(EpFailures, CallsQueuedBehindEndAtOnce)
         });
 }
 
-// A link that is cut fails at both ends: each waits for what the other has sent, and its own has gone into a queue
-// pair in error, which it need not wait for the limit to find. One ring each way: counts of an update take the
-// first queue pairs of a rank, those to its gateways; bases the others.
+// A link that is cut fails at both ends: each waits for what the other has sent, and its own has
+// gone into a queue pair in error, which it need not wait for the limit to find. One ring each way:
+// counts of an update take the first queue pairs of a rank, those to its gateways; bases the
+// others.
 void cut_links(const std::vector<int> &nodes, bool counts)
 {
     on_ranks(nodes, [&](swl_rank *rank) {

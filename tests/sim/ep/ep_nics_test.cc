@@ -1,4 +1,5 @@
-// Several NICs of a rank: whole calls against the oracle, with packets late and out of order on each.
+// Several NICs of a rank: whole calls against the oracle, with packets late and out of order on
+// each.
 #include "tests/support/ep_bench.h"
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
-// ep_nonsense_test.cc: what another node writes is nonsense, in every field that crosses the border. It is
-// never more than a fault with a sentence: nothing outside of the rings is touched, nobody waits for ever,
-// and the ranks recover. The software NIC lets a chosen field arrive changed.
+// ep_nonsense_test.cc: what another node writes is nonsense, in every field that crosses the
+// border. It is never more than a fault with a sentence: nothing outside of the rings is touched,
+// nobody waits for ever, and the ranks recover. The software NIC lets a chosen field arrive
+// changed.
 #include "tests/sim/ep/ep_failure.h"
 
 extern "C" {
@@ -326,7 +327,8 @@ TEST_F(EpNonsense, D_E5_CountsOfTheThirdTripAreBounded)
             s.ids[t * GroupStep::topk] = 1; // all to rank 0
         for (uint64_t value : {static_cast<uint64_t>(0), static_cast<uint64_t>(0x10000000)}) {
             expect_comm_works(rank);
-            // rank 1 is of rank 0's own node: its tokens stay away, so that rank 2 crosses the budget
+            // rank 1 is of rank 0's own node: its tokens stay away, so that rank 2 crosses the
+            // budget
             if (rank->rank == 1)
                 std::fill(s.ids.begin(), s.ids.end(), -1);
             if (rank->rank == 0) {

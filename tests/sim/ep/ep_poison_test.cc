@@ -23,8 +23,8 @@ void set_poison(ncclEpGroup_t group, uint64_t word)
     __atomic_store_n(reinterpret_cast<uint64_t *>(at), word, __ATOMIC_RELEASE);
 }
 
-// Poison of this generation is there when the kernel comes, and that of an older one `behind_ns` later.
-// The call has failed, or it is exact. Returns whether it has failed.
+// Poison of this generation is there when the kernel comes, and that of an older one `behind_ns`
+// later. The call has failed, or it is exact. Returns whether it has failed.
 bool overwritten(GroupStep &s, uint64_t behind_ns)
 {
     const uint64_t gen = state_of(s.group)->gen;

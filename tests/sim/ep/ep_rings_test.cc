@@ -107,8 +107,8 @@ int number(const char *variable, int usual)
 
 } // namespace
 
-// A slot whose rows were all dropped is loaded and not stored. Its pieces counted as stored ones, so that
-// rows before it were published while their stores were under way.
+// A slot whose rows were all dropped is loaded and not stored. Its pieces counted as stored ones,
+// so that rows before it were published while their stores were under way.
 TEST(EpRings, SlotsWithoutRowsPublishNothingTooEarly)
 {
     const Variable qps("SWIMLANE_IB_QPS", "1");

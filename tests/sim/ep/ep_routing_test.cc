@@ -1,4 +1,5 @@
-// ep_routing_test.cc: swimlane-bench --routing FILE: the ids of a NumPy file travel, bad files are refused.
+// ep_routing_test.cc: swimlane-bench --routing FILE: the ids of a NumPy file travel, bad files are
+// refused.
 #include "tests/support/ep_bench.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Dispatch and combine, end to end and bit by bit, over a set of shapes in which every pair of values
-// of two properties occurs. The set is built here, greedily; one test proves that it covers.
+// Dispatch and combine, end to end and bit by bit, over a set of shapes in which every pair of
+// values of two properties occurs. The set is built here, greedily; one test proves that it covers.
 #include "tests/support/ep_bench.h"
 
 #include <algorithm>

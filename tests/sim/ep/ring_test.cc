@@ -30,8 +30,8 @@ swl_shape rings_of(uint32_t slots, uint32_t chunk)
     return s;
 }
 
-/* What a coordinator posts of a call of `count` slots from `begin` on, when `arrive` more are finished before
- * each of its looks. */
+/* What a coordinator posts of a call of `count` slots from `begin` on, when `arrive` more are
+ * finished before each of its looks. */
 std::vector<uint32_t> posts(const swl_shape &s, uint64_t begin, uint32_t count, uint32_t arrive)
 {
     const uint64_t end = begin + count;

@@ -1,5 +1,6 @@
-// soft_apart_test.cc: emulated ranks in several processes of one host, which share memory: whole calls over
-// the software NIC between them, what is left afterwards, and what a killed process leaves behind.
+// soft_apart_test.cc: emulated ranks in several processes of one host, which share memory: whole
+// calls over the software NIC between them, what is left afterwards, and what a killed process
+// leaves behind.
 #include "tests/support/ep_bench.h"
 #include "tests/support/group_step.h"
 

@@ -248,8 +248,9 @@ TEST(Field, F72_TwoExpertsOnOneRankAreOneRow)
     }
 }
 
-/* Experts 0 and 1 are copies of one and lie on rank 0. A token that names both comes once, with both
- * weights; named twice, the first counts. What the copies make of it is one row, weights added. */
+/* Experts 0 and 1 are copies of one and lie on rank 0. A token that names both comes once, with
+ * both weights; named twice, the first counts. What the copies make of it is one row, weights
+ * added. */
 TEST(Field, F107_CopiesOfAnExpertOnOneRankAreOneRow)
 {
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {1, 1}}) {

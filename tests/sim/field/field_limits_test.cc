@@ -1,4 +1,5 @@
-// Field report 95, limits of open files, and a host without a loopback interface: in processes of their own.
+// Field report 95, limits of open files, and a host without a loopback interface: in processes of
+// their own.
 #include "tests/support/failing_calls.h"
 #include "tests/support/group_fixture.h"
 
@@ -75,7 +76,8 @@ TEST(FieldDeathTest, F95_TheNeedIsToldOnEveryRank)
                 "the process of rank 0 needs");
 }
 
-/* While the hosts meet, each rank has two listeners beside its connections; over TCP there are more later. */
+/* While the hosts meet, each rank has two listeners beside its connections; over TCP there are more
+ * later. */
 TEST(FieldDeathTest, F95_TheListenersOfTheMeetingAreCounted)
 {
     for (rlim_t hard = 0; hard < 25;

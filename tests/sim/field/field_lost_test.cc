@@ -1,5 +1,6 @@
-// Field report 4: a message of the group's set-up is lost. The messages are NCCL's collectives; this program
-// puts itself before NCCL and lets one collective of one rank hang, each of the set-up in turn.
+// Field report 4: a message of the group's set-up is lost. The messages are NCCL's collectives;
+// this program puts itself before NCCL and lets one collective of one rank hang, each of the set-up
+// in turn.
 #include "tests/support/group_fixture.h"
 
 #include <atomic>
@@ -49,8 +50,8 @@ __attribute__((visibility("default"))) ncclResult_t ncclCommGetAsyncError(ncclCo
 namespace
 {
 
-/* One set-up without the victim's collective `n`; false: it has fewer. Its end is the end of the run: the
- * collectives of the others hang for good. */
+/* One set-up without the victim's collective `n`; false: it has fewer. Its end is the end of the
+ * run: the collectives of the others hang for good. */
 bool create_without(int n, const std::vector<int> &nodes)
 {
     const uint64_t limit_ns = 2000000000;

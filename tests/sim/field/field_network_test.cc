@@ -208,8 +208,8 @@ TEST_F(FieldNetwork, F84_ChunksOfAnySize)
     }
 }
 
-// Every network setting beside every transport: it is used, or one line says that it is not. None stops a
-// group because a default does not suit a transport.
+// Every network setting beside every transport: it is used, or one line says that it is not. None
+// stops a group because a default does not suit a transport.
 TEST_F(FieldNetwork, F98_EverySettingBesideEveryTransport)
 {
     enum { VERBS = 1, SOFT = 2, ANY_SOFT = 4, ALL = 8 };

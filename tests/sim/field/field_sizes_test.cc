@@ -1,5 +1,5 @@
-/* field_sizes_test.cc: field reports about sizes: token counts on one group, layers back to back, SMs
- * and channels, many ranks. */
+/* field_sizes_test.cc: field reports about sizes: token counts on one group, layers back to back,
+ * SMs and channels, many ranks. */
 #include "tests/support/ep_bench.h"
 #include "tests/support/field_slot.h"
 
@@ -113,7 +113,8 @@ TEST(Field, F21_UnusualSmsAndChannels)
     });
 }
 
-/* Streams of a process share 32 queues of a GPU: kernels behind one that waits for them would hang. */
+/* Streams of a process share 32 queues of a GPU: kernels behind one that waits for them would
+ * hang. */
 TEST(Field, F57_ManyRanksTakeAStep)
 {
     const std::string work = "--nodes 1 --tokens 1 --hidden 8 --topk 2 --experts 65 --sms 1 "

@@ -6,7 +6,8 @@
 namespace
 {
 
-/* One row of 256 among rows of 1/K of a small number: a sum in the payload's type would lose them. */
+/* One row of 256 among rows of 1/K of a small number: a sum in the payload's type would lose
+ * them. */
 void precision(const FieldJob &job, bool one_more_rounding)
 {
     FieldStep step(job, 30, std::vector<int>((size_t)job.nranks(), 3));

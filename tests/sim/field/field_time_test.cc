@@ -169,7 +169,8 @@ TEST(Field, F16_FastRankCombinesWhileThePeerReceives)
     }
     job.nodes = {1, 1};
     job.max_tokens = 100; /* all rows fit into the rings between nodes: nobody waits for credit */
-    /* blocks of the kernel know no jitter and would keep it until all has landed; a thread lets it end */
+    /* blocks of the kernel know no jitter and would keep it until all has landed; a thread lets it
+     * end */
     Variable executor("SWIMLANE_SOFT_EXECUTOR", on_gpus ? "thread" : "");
     {
         Variable variable("SWIMLANE_SOFT_FAULTS", "rank0:jitter=2ms");

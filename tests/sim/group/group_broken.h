@@ -1,4 +1,5 @@
-/* group_broken.h: which call of which rank fails in a group's life, and what the ranks see of it. */
+/* group_broken.h: which call of which rank fails in a group's life, and what the ranks see of
+ * it. */
 #ifndef SWL_GROUP_BROKEN_H
 #define SWL_GROUP_BROKEN_H
 

@@ -1,11 +1,13 @@
-// group_broken_test.cc: creation and destruction of groups when one call of one rank fails: of the device
-// runtime, of NCCL or of the NIC, each in turn. All ranks end alike, at once, and hold nothing.
+// group_broken_test.cc: creation and destruction of groups when one call of one rank fails: of the
+// device runtime, of NCCL or of the NIC, each in turn. All ranks end alike, at once, and hold
+// nothing.
 #include "tests/sim/group/group_broken.h"
 
 namespace
 {
 
-/* One call of the victim fails in the creation; then another creation follows on the same communicator. */
+/* One call of the victim fails in the creation; then another creation follows on the same
+ * communicator. */
 std::vector<Seen> create_with(const Case &c, int n)
 {
     std::vector<Seen> all((size_t)ranks_of(c));

@@ -58,9 +58,10 @@ TEST(GroupCalls, StreamsMayChangeBetweenCalls)
     });
 }
 
-/* Rank 1 waits for its row numbers from rank 0, whose messages to it are held up, while rank 2, which
- * has all of its own, sends the counts of its next update to rank 1. Taken together, the row numbers
- * of the first and the counts of the second update cross the budget; neither update does. */
+/* Rank 1 waits for its row numbers from rank 0, whose messages to it are held up, while rank 2,
+ * which has all of its own, sends the counts of its next update to rank 1. Taken together, the row
+ * numbers of the first and the counts of the second update cross the budget; neither update
+ * does. */
 TEST(GroupCalls, ASourceAheadDoesNotCrossTheBudgetOfTheUpdateBefore)
 {
     setenv("SWIMLANE_SOFT_FAULTS", "rank0.link2:stall=0+50ms", 1);

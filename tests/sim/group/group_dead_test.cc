@@ -1,6 +1,6 @@
-// group_dead_test.cc: creation of groups when a call of one rank fails and goes on failing, as after an error
-// of its context. What such a rank leaves in the communicator stays there; all ranks end by the limit, and no
-// rank keeps half a group without hearing of it.
+// group_dead_test.cc: creation of groups when a call of one rank fails and goes on failing, as
+// after an error of its context. What such a rank leaves in the communicator stays there; all ranks
+// end by the limit, and no rank keeps half a group without hearing of it.
 #include "tests/sim/group/group_broken.h"
 
 #include <atomic>

@@ -9,7 +9,8 @@ namespace
 
 enum { TIMEOUT = 1, OVERFLOWN = 2, BAD_ID = 4, BAD_HANDLE = 8 };
 
-/* Everybody has failed; then everybody clears, and everything is exact again (three calls a step). */
+/* Everybody has failed; then everybody clears, and everything is exact again (three calls a
+ * step). */
 void expect_recovery(GroupStep &s, swl_rank *rank, int steps)
 {
     expect_comm_works(rank); /* a barrier: nobody is in a call */

@@ -178,8 +178,9 @@ TEST(Handle, OrphansOnlyLetThemselvesBeDestroyed)
     });
 }
 
-// What a program does by mistake: it destroys twice, goes on with what it has destroyed, mixes the two up. Their
-// memory may serve the next of the kind already, so the dead ones here are the last ones.
+// What a program does by mistake: it destroys twice, goes on with what it has destroyed, mixes the
+// two up. Their memory may serve the next of the kind already, so the dead ones here are the last
+// ones.
 void expect_dead_handle(ncclEpHandle_t handle)
 {
     const ncclEpDispatchInputs_t in = NCCL_EP_DISPATCH_INPUTS_INIT;

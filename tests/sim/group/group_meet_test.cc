@@ -1,5 +1,5 @@
-// group_meet_test.cc: ranks that fail, or come late, where the hosts of a group meet. Everybody ends with the
-// cause, and no rank takes another one for missing that has only used its time.
+// group_meet_test.cc: ranks that fail, or come late, where the hosts of a group meet. Everybody
+// ends with the cause, and no rank takes another one for missing that has only used its time.
 #include "tests/support/failing_calls.h"
 #include "tests/support/group_fixture.h"
 
@@ -76,7 +76,8 @@ std::vector<std::string> meet(const Meeting &m)
     return said;
 }
 
-/* A rank that fails at once is no reason to hurry: the others wait for it, one of them since later. */
+/* A rank that fails at once is no reason to hurry: the others wait for it, one of them since
+ * later. */
 TEST(GroupMeet, WhoFailsAtOnceWaitsForTheOthers)
 {
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{2}, {3}, {2, 1}})

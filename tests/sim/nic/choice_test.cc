@@ -146,7 +146,8 @@ TEST(Choice, RankWithoutANetworkIsNamedWithItsReasons)
         EXPECT_NE(why.find(words), std::string::npos) << why;
 }
 
-// One rank may not write registers of its NIC: its links take the next transport, those of the others do not.
+// One rank may not write registers of its NIC: its links take the next transport, those of the
+// others do not.
 TEST(Choice, F111_RegistersOutOfReachLeaveTheNextTransport)
 {
     const uint32_t mlx5 = SWL_TRANSPORT_MLX5, verbs = SWL_TRANSPORT_VERBS;

@@ -1,5 +1,6 @@
-// control_test.cc: the control connections (transport/control.c): who connects with whom, what travels, what the end of
-// a process looks like. Over local sockets (ranks of a process) and over TCP.
+// control_test.cc: the control connections (transport/control.c): who connects with whom, what
+// travels, what the end of a process looks like. Over local sockets (ranks of a process) and over
+// TCP.
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
@@ -271,8 +272,9 @@ TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
     close_all(&c);
 }
 
-// A child of this process, forked meanwhile, has every descriptor too, so that closing one alone ends nothing: the
-// other end waits on, and the epoll set goes on telling of a connection that nobody reads.
+// A child of this process, forked meanwhile, has every descriptor too, so that closing one alone
+// ends nothing: the other end waits on, and the epoll set goes on telling of a connection that
+// nobody reads.
 TEST_P(Oob, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
 {
     Channels c;
@@ -503,8 +505,8 @@ TEST(OobProcess, F92_HostsThatCannotMeanEachOtherAreNamed)
     close_all(&c);
 }
 
-// Both ranks are in this process, which may open `more` descriptors while they connect. Who gives up
-// first returns its own, so that the other one may find some again.
+// Both ranks are in this process, which may open `more` descriptors while they connect. Who gives
+// up first returns its own, so that the other one may find some again.
 TEST_P(Oob, LackOfDescriptorsIsNamed)
 {
     for (const rlim_t more : {0, 2}) { // nothing; what waits, but no connection

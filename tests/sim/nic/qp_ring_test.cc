@@ -1,5 +1,5 @@
-// Tests of transport/qp.cuh over a completion queue that is a ring of two, as verbs make it: a scripted
-// device takes the entries and writes their completions, by ones or by many.
+// Tests of transport/qp.cuh over a completion queue that is a ring of two, as verbs make it: a
+// scripted device takes the entries and writes their completions, by ones or by many.
 #include "tests/support/nic_fixture.h"
 
 namespace
@@ -102,7 +102,8 @@ void device(const void *arg)
     }
 }
 
-// Completions come by `stall`, and a look finds all of them: also one that begins at an older count.
+// Completions come by `stall`, and a look finds all of them: also one that begins at an older
+// count.
 void look_after(const void *arg)
 {
     const ring_job *j = static_cast<const ring_job *>(arg);
@@ -212,8 +213,8 @@ TEST(QpRing, DeepestQueueWraps)
     run(32768, 65536, 0);
 }
 
-// Hardware writes 16 bits of the index. The poster looks again when up to a whole queue has completed, the
-// 32768 entries of the deepest one, and its 64-bit count goes through several wraps.
+// Hardware writes 16 bits of the index. The poster looks again when up to a whole queue has
+// completed, the 32768 entries of the deepest one, and its 64-bit count goes through several wraps.
 TEST(QpRing, F112_NoWrapOfTheCounterIsLostWhileTheReaderStalls)
 {
     for (uint64_t first : {65535ull, (1ull << 32) - 40000})

@@ -281,7 +281,8 @@ TEST(Rdma, SeveralNicsOfARankShareItsLinks)
     EXPECT_NE(results[0].text.find("rank 1"), std::string::npos) << results[0].text;
 }
 
-// Rails of different NICs may not reach each other: the nth NIC of a rank only meets the nth of another.
+// Rails of different NICs may not reach each other: the nth NIC of a rank only meets the nth of
+// another.
 TEST(Rdma, F97_LinksStayOnEqualRails)
 {
     for (uint32_t nics : {1u, 2u}) {

@@ -1,6 +1,6 @@
-// fake_verbs.h: a libibverbs with one device of the test. Queue pairs obey the state machine and execute
-// what is posted at once, in the process; every object is counted until it is given back, and any one
-// call can be made to fail.
+// fake_verbs.h: a libibverbs with one device of the test. Queue pairs obey the state machine and
+// execute what is posted at once, in the process; every object is counted until it is given back,
+// and any one call can be made to fail.
 #ifndef SWL_TESTS_FAKE_VERBS_H
 #define SWL_TESTS_FAKE_VERBS_H
 

@@ -1,5 +1,5 @@
-// Adds by the receiver's host and payload in memory of a GPU: the fake device says that a WRITE is complete
-// while it is on its way, until a READ of that memory.
+// Adds by the receiver's host and payload in memory of a GPU: the fake device says that a WRITE is
+// complete while it is on its way, until a READ of that memory.
 #include "tests/sim/proxy/verbs_fixture.h"
 
 #include "src/runtime/runtime.h"

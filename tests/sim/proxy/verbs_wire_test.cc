@@ -1,5 +1,5 @@
-// The verbs wire over a fake of libibverbs: connection, batches, adds in both forms, errors, and a failure
-// of every call on the way. On real verbs it runs in the virtual machine (tests/verbs).
+// The verbs wire over a fake of libibverbs: connection, batches, adds in both forms, errors, and a
+// failure of every call on the way. On real verbs it runs in the virtual machine (tests/verbs).
 #include "tests/sim/proxy/verbs_fixture.h"
 
 namespace

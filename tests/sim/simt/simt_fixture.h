@@ -1,4 +1,5 @@
-/* simt_fixture.h: run lambdas as kernels of the emulator: every lane calls the lambda. Layer: tests. */
+/* simt_fixture.h: run lambdas as kernels of the emulator: every lane calls the lambda. Layer:
+ * tests. */
 #ifndef SWL_SIMT_FIXTURE_H
 #define SWL_SIMT_FIXTURE_H
 

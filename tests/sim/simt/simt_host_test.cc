@@ -1,4 +1,5 @@
-/* Tests of host fibers, engines, parking and threaded mode: sim/simt_actor.cc, simt_background.cc. */
+/* Tests of host fibers, engines, parking and threaded mode: sim/simt_actor.cc,
+ * simt_background.cc. */
 #include "tests/sim/simt/simt_fixture.h"
 
 #include <atomic>
@@ -48,7 +49,8 @@ TEST_F(SimtHost, FibersHaveDeviceNodeAndSlot)
     EXPECT_EQ(simt_thread_self()->node, -1);
 }
 
-/* The settings are read when the library is loaded: the child of a threadsafe death test does so. */
+/* The settings are read when the library is loaded: the child of a threadsafe death test does
+ * so. */
 TEST(SimtSettings, MalformedValuesAreAWarningAndTheDefault)
 {
     static const char *const values[][2] = {
@@ -270,8 +272,8 @@ TEST_F(SimtHost, OsThreadsRunGridsInTheBackground)
     EXPECT_GE(simt_now_ns(), from + 2000000);
 }
 
-// A thread that waits leaves the core to who has work: ranks of many processes may share it. Only looks
-// are counted: a slow machine looks less often.
+// A thread that waits leaves the core to who has work: ranks of many processes may share it. Only
+// looks are counted: a slow machine looks less often.
 TEST_F(SimtHost, AThreadThatWaitsLongLooksSeldom)
 {
     long looks = 0;

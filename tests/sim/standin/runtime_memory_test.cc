@@ -142,7 +142,8 @@ TEST(Share, OfAnotherProcessIsRefused)
     });
 }
 
-/* A piece that other processes map is a file: without a descriptor for it there is memory enough all the same. */
+/* A piece that other processes map is a file: without a descriptor for it there is memory enough
+ * all the same. */
 TEST(Share, F95_WantOfDescriptorsIsNoWantOfMemory)
 {
     struct rlimit before, none;

@@ -1,6 +1,6 @@
-/* The stand-in NCCL as it is built over CUDA (sim/nccl_place_cuda.cc), here over the emulator's CUDA
- * runtime: threads as nodes, several ranks on one device, one thread with several ranks. The program's
- * own nccl functions come before those of libswl_sim. */
+/* The stand-in NCCL as it is built over CUDA (sim/nccl_place_cuda.cc), here over the emulator's
+ * CUDA runtime: threads as nodes, several ranks on one device, one thread with several ranks. The
+ * program's own nccl functions come before those of libswl_sim. */
 #include "tools/support/ranks.h"
 
 #include "src/runtime/runtime.h"

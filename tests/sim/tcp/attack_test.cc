@@ -1,6 +1,7 @@
-// attack_test.cc: what another user of the host, or somebody on the network, tries against the ports of a
-// group (docs/security.md). Each test runs in a network namespace of its own, the attacker as user nobody.
-// What is done against it is seen by its result; limits of time only end what hangs.
+// attack_test.cc: what another user of the host, or somebody on the network, tries against the
+// ports of a group (docs/security.md). Each test runs in a network namespace of its own, the
+// attacker as user nobody. What is done against it is seen by its result; limits of time only end
+// what hangs.
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "tests/support/attack.h"

@@ -1,5 +1,5 @@
-// attacker.cc: user nobody on a host of tcp_hosts.sh, who tries all he can at every port that he finds, until
-// he is killed. Usage: attacker NAMESPACE. Layer: tests.
+// attacker.cc: user nobody on a host of tcp_hosts.sh, who tries all he can at every port that he
+// finds, until he is killed. Usage: attacker NAMESPACE. Layer: tests.
 #include "tests/support/attack.h"
 #include "tests/support/tcp_namespace.h"
 #include "transport/control_internal.h"

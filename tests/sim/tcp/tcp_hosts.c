@@ -1,7 +1,8 @@
-/* tcp_hosts.c: swimlane-bench with a process for each node, and each node on a host of its own as far as
- * the network is concerned. Usage: tcp_hosts NAMESPACE,NAMESPACE|- end|kill OPTION-OF-THE-BENCH...
- * Node n enters /run/netns/ of the n-th name ("-": all stay) after its communicator is made, which
- * needs one host. kill: everything runs twice, and node 1 is killed behind a dispatch of the second time.
+/* tcp_hosts.c: swimlane-bench with a process for each node, and each node on a host of its own as
+ * far as the network is concerned. Usage: tcp_hosts NAMESPACE,NAMESPACE|- end|kill
+ * OPTION-OF-THE-BENCH... Node n enters /run/netns/ of the n-th name ("-": all stay) after its
+ * communicator is made, which needs one host. kill: everything runs twice, and node 1 is killed
+ * behind a dispatch of the second time.
  * Layer: tests. */
 #include "src/base/clock.h"
 #include "tests/support/tcp_namespace.h"

@@ -1,5 +1,6 @@
-// tcp_silence_test.cc: hosts that fall silent while nothing is under way, over TCP between processes that
-// are a node each: a process that is stopped, for long and for short, and a link that is taken down.
+// tcp_silence_test.cc: hosts that fall silent while nothing is under way, over TCP between
+// processes that are a node each: a process that is stopped, for long and for short, and a link
+// that is taken down.
 #include "tests/support/group_step.h"
 #include "tests/support/tcp_namespace.h"
 
@@ -35,7 +36,8 @@ int word_of(int rank)
     return __atomic_load_n(&noted()[rank], __ATOMIC_ACQUIRE);
 }
 
-/* This process stands still, as if its host hung; no longer than until rank 0 has noted something. */
+/* This process stands still, as if its host hung; no longer than until rank 0 has noted
+ * something. */
 void stop_for(uint64_t stop_ms)
 {
     const pid_t self = getpid(), helper = fork();

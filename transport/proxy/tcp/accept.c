@@ -1,5 +1,6 @@
-/* accept.c: who connects to the TCP wire, until it is known for which queue pair. Layer: transport/proxy/tcp.
- * Strangers wait at the door (door.h), and nobody listens when all queue pairs have their peers. */
+/* accept.c: who connects to the TCP wire, until it is known for which queue pair. Layer:
+ * transport/proxy/tcp. Strangers wait at the door (door.h), and nobody listens when all queue pairs
+ * have their peers. */
 #include "transport/proxy/tcp/tcp.h"
 
 #include "src/base/error.h"
@@ -169,7 +170,8 @@ static void introduce_pair(struct tcp_wire *w, struct swl_door_guest *g)
     swl_tcp_pair_begin(p, fd, true);
 }
 
-/* Somebody has connected, cannot be let in, and would never learn why. Said once for each such time. */
+/* Somebody has connected, cannot be let in, and would never learn why. Said once for each such
+ * time. */
 static void say_deaf(struct tcp_wire *w, int error)
 {
     struct pollfd p = {.fd = w->listener, .events = POLLIN};

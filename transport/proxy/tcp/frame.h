@@ -1,9 +1,9 @@
 /* frame.h: what travels on a TCP connection of two queue pairs: frames, each with a checksum. Pure.
  *
- * Layer: transport/proxy/tcp. A frame is a head of 64 bytes and at most TCP_PART_BYTES of payload, in the byte
- * order of the hosts (little-endian, as everywhere in this library), filled up with zeros to a multiple
- * of 8. Its number counts the frames of one direction from 0; the checksum is CRC32C over head (checksum
- * taken as 0), payload and filling. */
+ * Layer: transport/proxy/tcp. A frame is a head of 64 bytes and at most TCP_PART_BYTES of payload,
+ * in the byte order of the hosts (little-endian, as everywhere in this library), filled up with
+ * zeros to a multiple of 8. Its number counts the frames of one direction from 0; the checksum is
+ * CRC32C over head (checksum taken as 0), payload and filling. */
 #ifndef SWL_TCP_FRAME_H
 #define SWL_TCP_FRAME_H
 

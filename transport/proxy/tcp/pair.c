@@ -1,10 +1,10 @@
 /* pair.c: a queue pair of the TCP wire: its life, and what it sends. Layer: transport/proxy/tcp.
  *
- * Answers go before requests. The receiver never stops reading because of what it has to send: it owes
- * at most TCP_ASKS answers, as the other end has no more questions under way. So two ends that send as
- * much as they can never wait for each other.
- * An end that has nothing to send sends beats. The kernel answers for a stopped process (keepalive,
- * TCP_USER_TIMEOUT), a server's beats end with it. */
+ * Answers go before requests. The receiver never stops reading because of what it has to send: it
+ * owes at most TCP_ASKS answers, as the other end has no more questions under way. So two ends that
+ * send as much as they can never wait for each other. An end that has nothing to send sends beats.
+ * The kernel answers for a stopped process (keepalive, TCP_USER_TIMEOUT), a server's beats end with
+ * it. */
 #include "transport/proxy/tcp/tcp.h"
 
 #include "src/base/error.h"
@@ -166,7 +166,8 @@ static uint32_t part_of(uint32_t total, uint32_t done)
     return total - done < TCP_PART_BYTES ? total - done : TCP_PART_BYTES;
 }
 
-/* The next part of an answer; false: no room. A READ that its keys no longer allow becomes a NAK. */
+/* The next part of an answer; false: no room. A READ that its keys no longer allow becomes a
+ * NAK. */
 static bool frame_owed(struct tcp_wire *w, struct tcp_pair *p, struct tcp_ask *a)
 {
     const struct swl_wire_request *r = &a->request;
@@ -291,8 +292,8 @@ static bool flush(struct tcp_wire *w, struct tcp_pair *p)
     return p->out_begin != before;
 }
 
-/* Say that this end lives, if it has been silent for long; also before the host has connected, as the
- * peer may have. */
+/* Say that this end lives, if it has been silent for long; also before the host has connected, as
+ * the peer may have. */
 static void beat(struct tcp_wire *w, struct tcp_pair *p)
 {
     const uint64_t part = w->config.silence_ns / 8;

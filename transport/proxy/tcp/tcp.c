@@ -1,4 +1,5 @@
-/* tcp.c: life of the TCP wire, and what its two threads call; see tcp.h. Layer: transport/proxy/tcp. */
+/* tcp.c: life of the TCP wire, and what its two threads call; see tcp.h. Layer:
+ * transport/proxy/tcp. */
 #include "transport/proxy/tcp/tcp.h"
 
 #include "src/base/error.h"
@@ -235,7 +236,8 @@ static ncclResult_t expect_peer(struct tcp_wire *w, struct tcp_pair *p,
     return rc;
 }
 
-/* Say hello on a new connection, and wait for the answer: 0 = none in time, else as tcp_pair.answer. */
+/* Say hello on a new connection, and wait for the answer: 0 = none in time, else as
+ * tcp_pair.answer. */
 static uint32_t say_hello(struct tcp_wire *w, struct tcp_pair *p, int fd,
                           const struct tcp_hello *hello, uint64_t end)
 {
@@ -255,8 +257,8 @@ static uint32_t say_hello(struct tcp_wire *w, struct tcp_pair *p, int fd,
     return answer;
 }
 
-/* This end connects and waits for the welcome, which needs the peer's server only. Whoever is hung up on has
- * been taken for a stranger among many, and tries again. */
+/* This end connects and waits for the welcome, which needs the peer's server only. Whoever is hung
+ * up on has been taken for a stranger among many, and tries again. */
 static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const struct tcp_address *a,
                                const struct tcp_hello *hello)
 {

@@ -1,12 +1,13 @@
-/* tcp.h: the TCP wire: a proxy NIC for hosts with nothing but Ethernet. Inside: its NIC and its queue pairs.
+/* tcp.h: the TCP wire: a proxy NIC for hosts with nothing but Ethernet. Inside: its NIC and its
+ * queue pairs.
  *
- * Layer: transport/proxy/tcp, behind proxy/wire.h. Each queue pair has a connection of its own: order,
- * back-pressure and failure of the two are then the same thing, and a reset is a new connection. Of a
- * pair the end with the smaller (nonce, queue pair) connects, the other one listens. Addresses carry
- * 16 secret bytes of the NIC that who connects must say, and 16 that who listens must answer with. Nobody
- * listens once all pairs are connected; an address that is asked for after a reset may name another port.
- * Memory of a queue pair: `depth` requests, TCP_ASKS questions of each end, one buffer a direction. All
- * of a pair is guarded by the wire's lock. */
+ * Layer: transport/proxy/tcp, behind proxy/wire.h. Each queue pair has a connection of its own:
+ * order, back-pressure and failure of the two are then the same thing, and a reset is a new
+ * connection. Of a pair the end with the smaller (nonce, queue pair) connects, the other one
+ * listens. Addresses carry 16 secret bytes of the NIC that who connects must say, and 16 that who
+ * listens must answer with. Nobody listens once all pairs are connected; an address that is asked
+ * for after a reset may name another port. Memory of a queue pair: `depth` requests, TCP_ASKS
+ * questions of each end, one buffer a direction. All of a pair is guarded by the wire's lock. */
 #ifndef SWL_TCP_H
 #define SWL_TCP_H
 
@@ -133,8 +134,8 @@ bool swl_tcp_pair_send(struct tcp_wire *w, struct tcp_pair *p);
 /* receive.c */
 bool swl_tcp_pair_receive(struct tcp_wire *w, struct tcp_pair *p);
 
-/* accept.c: connections from others. The listener is there while a queue pair waits for its peer, and its
- * address is told to nobody before. */
+/* accept.c: connections from others. The listener is there while a queue pair waits for its peer,
+ * and its address is told to nobody before. */
 void swl_tcp_door_open(struct tcp_wire *w);
 ncclResult_t swl_tcp_listen_again(struct tcp_wire *w);
 bool swl_tcp_accept_all(struct tcp_wire *w);

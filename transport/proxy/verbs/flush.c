@@ -1,11 +1,12 @@
 /* flush.c: messages wait until the GPU sees what the device placed before them.
  *
- * Layer: transport/proxy/verbs; see verbs.h. A completion says that the device has sent the payload on its
- * way to memory. To memory of a GPU that way is another one than that of the host's adds, which may arrive
- * first. A READ cannot pass writes before it: one of the memory itself, by a queue pair that is connected
- * to itself, returns when they are there. One READ serves all messages that had arrived when it was posted.
- * The queue pair is made by the host as soon as there are such a region and a peer that adds by message,
- * and made anew by a reset after it has failed. The serving thread uses it. */
+ * Layer: transport/proxy/verbs; see verbs.h. A completion says that the device has sent the payload
+ * on its way to memory. To memory of a GPU that way is another one than that of the host's adds,
+ * which may arrive first. A READ cannot pass writes before it: one of the memory itself, by a queue
+ * pair that is connected to itself, returns when they are there. One READ serves all messages that
+ * had arrived when it was posted. The queue pair is made by the host as soon as there are such a
+ * region and a peer that adds by message, and made anew by a reset after it has failed. The serving
+ * thread uses it. */
 #include "transport/proxy/verbs/verbs.h"
 
 #include "src/base/error.h"
@@ -135,7 +136,8 @@ bool swl_verbs_flushes(const struct verbs_wire *w)
     return __atomic_load_n(&w->flush.on, __ATOMIC_ACQUIRE);
 }
 
-/* A word of a GPU to read: of the signal words, which stay as long as the NIC, if they are there. */
+/* A word of a GPU to read: of the signal words, which stay as long as the NIC, if they are
+ * there. */
 static bool word_to_read(struct verbs_wire *w, struct verbs_send_wr *wr)
 {
     bool any = false, words = false;

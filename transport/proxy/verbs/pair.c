@@ -1,5 +1,5 @@
-/* pair.c: what the parts of the verbs wire ask of a queue pair: a post, a receive, its first error; see
- * verbs.h. Layer: transport/proxy/verbs. With the queue pair's lock. */
+/* pair.c: what the parts of the verbs wire ask of a queue pair: a post, a receive, its first error;
+ * see verbs.h. Layer: transport/proxy/verbs. With the queue pair's lock. */
 #include "transport/proxy/verbs/verbs.h"
 
 #include "src/base/log.h"

@@ -1,7 +1,8 @@
 /* post.c: the serving thread of the verbs wire: posts, completions, events.
  *
- * Layer: transport/proxy/verbs; see verbs.h. What the proxy hands over at once becomes one linked post,
- * whose last request is signalled. NOPs are not posted: they complete with what is before them. */
+ * Layer: transport/proxy/verbs; see verbs.h. What the proxy hands over at once becomes one linked
+ * post, whose last request is signalled. NOPs are not posted: they complete with what is before
+ * them. */
 #include "transport/proxy/verbs/verbs.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* queue.c: queue pairs of the verbs wire: creation, connection, end; see verbs.h.
  *
- * Layer: transport/proxy/verbs. Host thread, but for verbs_to_error. A reset makes the device's objects
- * anew, so that nothing of the old connection can arrive. */
+ * Layer: transport/proxy/verbs. Host thread, but for verbs_to_error. A reset makes the device's
+ * objects anew, so that nothing of the old connection can arrive. */
 #include "transport/proxy/verbs/verbs.h"
 
 #include "src/base/error.h"

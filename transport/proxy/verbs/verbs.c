@@ -170,7 +170,8 @@ static ncclResult_t verbs_close(struct swl_wire *wire)
 static void verbs_caps(const struct swl_wire *wire, struct swl_wire_caps *caps_p)
 {
     const struct verbs_wire *w = (const struct verbs_wire *)wire;
-    /* a request each and the count that we write back; a completion for each of them and each receive */
+    /* a request each and the count that we write back; a completion for each of them and each
+     * receive */
     const int sends = w->attr.max_qp_wr - 1;
     const int entries = w->attr.max_cqe / 2 - 2;
     const int depth = sends < entries ? sends : entries;
@@ -207,7 +208,8 @@ static struct verbs_mr *register_memory(const struct verbs_wire *w, void *ptr, u
     if ((access & SWL_NIC_REMOTE_ADD) && w->attr.atomic_cap != VERBS_ATOMIC_NONE)
         flags |= VERBS_ACCESS_REMOTE_ATOMIC;
     errno = 0;
-    /* old libraries have no call for optional flags, devices may refuse them: strict is as correct */
+    /* old libraries have no call for optional flags, devices may refuse them: strict is as
+     * correct */
     if ((access & SWL_NIC_RELAXED) && w->verbs.ibv_reg_mr_iova2) {
         mr = w->verbs.ibv_reg_mr_iova2(w->pd, ptr, bytes, (uintptr_t)ptr,
                                        flags | VERBS_ACCESS_RELAXED);

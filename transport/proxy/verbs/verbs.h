@@ -3,14 +3,16 @@
  * Layer: transport/proxy/verbs, below front.c. verbs.c has the device and its regions, queue.c
  * queue pairs and their connection, post.c the serving thread, adds.c adds that the host of
  * the receiver executes, flush.c what these wait for. Every queue pair has a completion
- * queue of its own, and a lock: the serving thread passes by a queue pair that the host is changing.
+ * queue of its own, and a lock: the serving thread passes by a queue pair that the host is
+ * changing.
  *
- * Adds. Both ends say what they have and may use, and take the worse of the two (enum swl_adds). With
- * atomics a FETCH_ADD is one. Else it is a message: a SEND of {address, value, key}. Messages arrive
- * behind the writes before them. The receiver adds, posts the receive again, and then writes its count
- * of applied messages (and, for one that is not allowed, the reason) into the sender's memory. An add is
- * complete when it is in that count: a reader that comes later sees it, and no more messages can be under
- * way than receives are posted. The old value is not returned; nobody reads it. */
+ * Adds. Both ends say what they have and may use, and take the worse of the two (enum swl_adds).
+ * With atomics a FETCH_ADD is one. Else it is a message: a SEND of {address, value, key}. Messages
+ * arrive behind the writes before them. The receiver adds, posts the receive again, and then writes
+ * its count of applied messages (and, for one that is not allowed, the reason) into the sender's
+ * memory. An add is complete when it is in that count: a reader that comes later sees it, and no
+ * more messages can be under way than receives are posted. The old value is not returned; nobody
+ * reads it. */
 #ifndef SWL_VERBS_WIRE_H
 #define SWL_VERBS_WIRE_H
 
@@ -158,8 +160,8 @@ uint32_t swl_verbs_post(struct swl_wire *wire, uint32_t qp, const struct swl_wir
 uint32_t swl_verbs_poll(struct swl_wire *wire, struct swl_wire_done *done, uint32_t n);
 bool swl_verbs_progress(struct swl_wire *wire);
 
-/* flush.c. Open it where it is needed: messages: a peer adds by message from now on; gpu: memory of a
- * GPU is going to be registered. Again: a no-op. */
+/* flush.c. Open it where it is needed: messages: a peer adds by message from now on; gpu: memory of
+ * a GPU is going to be registered. Again: a no-op. */
 ncclResult_t swl_verbs_flush_open(struct verbs_wire *w, bool messages, bool gpu);
 /* If it has failed, make it anew. */
 ncclResult_t swl_verbs_flush_renew(struct verbs_wire *w);
