@@ -364,14 +364,6 @@ ncclResult_t swl_qp_recovery_expire(struct swl_qp_recovery *m, uint64_t limit_ns
     return rc;
 }
 
-bool swl_qp_recovery_lost(const struct swl_qp_recovery *m, uint32_t rank)
-{
-    for (uint32_t p = 0; p < m->npairs; p++)
-        if (m->pairs[p].rank == rank)
-            return m->pairs[p].gone || !m->pairs[p].done;
-    return false;
-}
-
 bool swl_qp_recovery_asked(const struct swl_qp_recovery *m)
 {
     for (uint32_t p = 0; p < m->npairs; p++)

@@ -94,10 +94,8 @@ void swl_qp_recovery_gone(struct swl_qp_recovery *recovery, uint32_t rank);
 /* As far as it goes now; *done_p: everything is repaired. After a failure the round is over. */
 ncclResult_t swl_qp_recovery_step(struct swl_qp_recovery *recovery, bool *done_p);
 /* The limit has passed: the round is over, with a sentence that names the first rank that is
- * missing. swl_qp_recovery_lost tells for each rank whether it is, which is what masks will
- * need. */
+ * missing. */
 ncclResult_t swl_qp_recovery_expire(struct swl_qp_recovery *recovery, uint64_t limit_ns);
-bool swl_qp_recovery_lost(const struct swl_qp_recovery *recovery, uint32_t rank);
 /* A peer has asked in a round that this rank has not joined yet. */
 bool swl_qp_recovery_asked(const struct swl_qp_recovery *recovery);
 

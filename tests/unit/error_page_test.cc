@@ -34,7 +34,7 @@ struct Node {
     }
 };
 
-TEST(Alarm, IsSilentWhereNothingFailed)
+TEST(ErrorPage, IsSilentWhereNothingFailed)
 {
     Node n;
 
@@ -45,7 +45,7 @@ TEST(Alarm, IsSilentWhereNothingFailed)
     EXPECT_FALSE(n.rings());
 }
 
-TEST(Alarm, OfAnyRankOfTheNodeIsHeard)
+TEST(ErrorPage, OfAnyRankOfTheNodeIsHeard)
 {
     for (int i = 0; i < 3; i++) {
         Node n;
@@ -56,7 +56,7 @@ TEST(Alarm, OfAnyRankOfTheNodeIsHeard)
     }
 }
 
-TEST(Alarm, EndsWithTheClearAndStaysEnded)
+TEST(ErrorPage, EndsWithTheClearAndStaysEnded)
 {
     Node n;
 
@@ -69,7 +69,7 @@ TEST(Alarm, EndsWithTheClearAndStaysEnded)
 }
 
 // The rank had not heard of it when it cleared: it is the failure that all ranks clear.
-TEST(Alarm, ThatComesLateDoesNotCount)
+TEST(ErrorPage, ThatComesLateDoesNotCount)
 {
     Node n;
 
@@ -80,7 +80,7 @@ TEST(Alarm, ThatComesLateDoesNotCount)
     EXPECT_FALSE(n.rings());
 }
 
-TEST(Alarm, OfAClearedFailureThatWasNoneHereCountsAgain)
+TEST(ErrorPage, OfAClearedFailureThatWasNoneHereCountsAgain)
 {
     Node n;
 
@@ -91,7 +91,7 @@ TEST(Alarm, OfAClearedFailureThatWasNoneHereCountsAgain)
 }
 
 // A peer has cleared, recovered and failed again before this rank called anything.
-TEST(Alarm, OfAPeerThatIsAheadIsHeardBeforeTheNextCall)
+TEST(ErrorPage, OfAPeerThatIsAheadIsHeardBeforeTheNextCall)
 {
     Node n;
 
@@ -107,7 +107,7 @@ TEST(Alarm, OfAPeerThatIsAheadIsHeardBeforeTheNextCall)
     EXPECT_TRUE(n.rings());
 }
 
-TEST(Alarm, OfAnOlderGenerationDoesNotHideANewerOne)
+TEST(ErrorPage, OfAnOlderGenerationDoesNotHideANewerOne)
 {
     Node n;
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool take(const char **at, const char *word)
+static bool skip_word(const char **at, const char *word)
 {
     size_t n = strlen(word);
 
@@ -39,13 +39,13 @@ static bool take_time(const char **at, uint64_t *ns_p)
 
     if (!take_number(at, &value))
         return false;
-    if (take(at, "ns"))
+    if (skip_word(at, "ns"))
         unit = 1;
-    else if (take(at, "us"))
+    else if (skip_word(at, "us"))
         unit = 1000;
-    else if (take(at, "ms"))
+    else if (skip_word(at, "ms"))
         unit = 1000000;
-    else if (take(at, "s"))
+    else if (skip_word(at, "s"))
         unit = 1000000000;
     if (value > UINT64_MAX / 4 / unit)
         return false;
@@ -59,9 +59,9 @@ static bool take_range(const char **at, uint64_t *first_p, uint64_t *last_p)
     if (!take_number(at, first_p))
         return false;
     *last_p = *first_p;
-    if (take(at, "+"))
+    if (skip_word(at, "+"))
         *last_p = UINT64_MAX;
-    else if (take(at, "-"))
+    else if (skip_word(at, "-"))
         return take_number(at, last_p) && *last_p >= *first_p;
     return true;
 }
@@ -86,7 +86,7 @@ static bool take_syndrome(const char **at, uint32_t *syndrome_p)
     uint64_t number;
 
     for (size_t i = 0; i < sizeof(syndromes) / sizeof(syndromes[0]); i++)
-        if (take(at, syndromes[i].name)) {
+        if (skip_word(at, syndromes[i].name)) {
             *syndrome_p = syndromes[i].number;
             return true;
         }
@@ -98,7 +98,7 @@ static bool take_syndrome(const char **at, uint32_t *syndrome_p)
 
 static bool take_span(const char **at, struct soft_rule *rule)
 {
-    if (!take_time(at, &rule->first) || !take(at, "+") || !take_time(at, &rule->last))
+    if (!take_time(at, &rule->first) || !skip_word(at, "+") || !take_time(at, &rule->last))
         return false;
     rule->last += rule->first;
     return true;
@@ -107,26 +107,26 @@ static bool take_span(const char **at, struct soft_rule *rule)
 /* "error=", "drop=", "stall=", "dead=" or "restart="; false if it is none of them or malformed. */
 static bool take_rule(const char **at, struct soft_rule *rule)
 {
-    if (take(at, "error=")) {
+    if (skip_word(at, "error=")) {
         rule->kind = SOFT_RULE_ERROR;
         rule->syndrome = SWL_SYNDROME_RETRY;
         if (!take_range(at, &rule->first, &rule->last))
             return false;
-        return !take(at, "/") || take_syndrome(at, &rule->syndrome);
+        return !skip_word(at, "/") || take_syndrome(at, &rule->syndrome);
     }
-    if (take(at, "drop=")) {
+    if (skip_word(at, "drop=")) {
         rule->kind = SOFT_RULE_DROP;
         return take_range(at, &rule->first, &rule->last);
     }
-    if (take(at, "stall=")) {
+    if (skip_word(at, "stall=")) {
         rule->kind = SOFT_RULE_STALL;
         return take_span(at, rule);
     }
-    if (take(at, "restart=")) {
+    if (skip_word(at, "restart=")) {
         rule->kind = SOFT_RULE_RESTART;
         return take_span(at, rule) && rule->last > rule->first;
     }
-    if (take(at, "dead=")) {
+    if (skip_word(at, "dead=")) {
         rule->kind = SOFT_RULE_DEAD;
         return take_time(at, &rule->first);
     }
@@ -148,26 +148,26 @@ static bool take_share(const char **at, uint32_t *share_p)
 static bool take_setting(const char **at, struct soft_faults *f, bool *known_p)
 {
     *known_p = true;
-    if (take(at, "seed="))
+    if (skip_word(at, "seed="))
         return take_number(at, &f->seed);
-    if (take(at, "delay="))
+    if (skip_word(at, "delay="))
         return take_time(at, &f->delay_ns);
-    if (take(at, "jitter=")) {
+    if (skip_word(at, "jitter=")) {
         f->asked |= SOFT_CAN_JITTER;
         return take_time(at, &f->jitter_ns);
     }
-    if (take(at, "hold=")) {
+    if (skip_word(at, "hold=")) {
         f->asked |= SOFT_CAN_HOLD;
         return take_time(at, &f->hold_ns);
     }
-    if (take(at, "loss=")) {
+    if (skip_word(at, "loss=")) {
         f->asked |= SOFT_CAN_LOSE;
         return take_share(at, &f->loss);
     }
-    if (take(at, "retry="))
+    if (skip_word(at, "retry="))
         return take_time(at, &f->retry_ns);
-    if (take(at, "reorder=")) {
-        if (!take(at, "on") && !take(at, "off"))
+    if (skip_word(at, "reorder=")) {
+        if (!skip_word(at, "on") && !skip_word(at, "off"))
             return false;
         f->reorder = (*at)[-1] == 'n';
         f->asked &= ~(uint32_t)SOFT_CAN_REORDER;
@@ -186,7 +186,7 @@ static bool take_whom(const char **at, struct soft_faults *f, struct soft_faults
 
     *to_p = f;
     *link_p = SOFT_ANY;
-    if (!take(at, "rank"))
+    if (!skip_word(at, "rank"))
         return true;
     if (!take_number(at, &number) || number >= SOFT_ANY)
         return false;
@@ -194,14 +194,14 @@ static bool take_whom(const char **at, struct soft_faults *f, struct soft_faults
         f->ranks = (uint32_t)number + 1;
     if (number != rank)
         *to_p = other;
-    if (take(at, ".link")) {
+    if (skip_word(at, ".link")) {
         if (!take_number(at, &number) || number >= SOFT_ANY)
             return false;
         *link_p = (uint32_t)number;
         if (*link_p >= (*to_p)->links)
             (*to_p)->links = *link_p + 1;
     }
-    return take(at, ":");
+    return skip_word(at, ":");
 }
 
 static bool take_clause(const char **at, struct soft_faults *f, uint32_t rank)

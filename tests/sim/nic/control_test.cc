@@ -142,7 +142,7 @@ int fds()
     return n;
 }
 
-class Oob : public testing::TestWithParam<bool>
+class Control : public testing::TestWithParam<bool>
 {
   protected:
     int before = fds();
@@ -153,7 +153,7 @@ class Oob : public testing::TestWithParam<bool>
     }
 };
 
-TEST_P(Oob, EverybodyHearsEverybodyInOrder)
+TEST_P(Control, EverybodyHearsEverybodyInOrder)
 {
     const uint32_t n = 5;
     const uint64_t count = 12;
@@ -185,7 +185,7 @@ TEST_P(Oob, EverybodyHearsEverybodyInOrder)
     close_all(&c);
 }
 
-TEST_P(Oob, WhoDoesNotConnectIsNamed)
+TEST_P(Control, WhoDoesNotConnectIsNamed)
 {
     Channels c;
 
@@ -201,7 +201,7 @@ TEST_P(Oob, WhoDoesNotConnectIsNamed)
 }
 
 // Rank 1 calls rank 0, where nobody listens any more; rank 2 was to call rank 0.
-TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
+TEST_P(Control, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
 {
     const bool tcp = GetParam();
     Channels c;
@@ -232,7 +232,7 @@ TEST_P(Oob, D_C2_AFailedConnectionNamesAddressInterfaceAndError)
     close_all(&c);
 }
 
-TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
+TEST_P(Control, WithoutTheSecretNobodyIsLetIn)
 {
     Channels c;
     struct swl_control_address wrong[2];
@@ -248,7 +248,7 @@ TEST_P(Oob, WithoutTheSecretNobodyIsLetIn)
     close_all(&c);
 }
 
-TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
+TEST_P(Control, WhoLeavesInGoodOrderIsNotGone)
 {
     Channels c;
     swl_control_message m;
@@ -275,7 +275,7 @@ TEST_P(Oob, WhoLeavesInGoodOrderIsNotGone)
 // A child of this process, forked meanwhile, has every descriptor too, so that closing one alone
 // ends nothing: the other end waits on, and the epoll set goes on telling of a connection that
 // nobody reads.
-TEST_P(Oob, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
+TEST_P(Control, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
 {
     Channels c;
     swl_control_message m;
@@ -307,7 +307,7 @@ TEST_P(Oob, D_C10_AConnectionEndsAlsoWhereAChildHasItToo)
 }
 
 // What waits for a peer that does not read is bounded, and nothing that was taken is lost.
-TEST_P(Oob, APeerThatDoesNotReadHoldsUpItsSenderOnly)
+TEST_P(Control, APeerThatDoesNotReadHoldsUpItsSenderOnly)
 {
     Channels c;
     uint64_t sent = 0;
@@ -471,7 +471,7 @@ TEST(OobProcess, ManyCallersOfAProcessAreNoStrangers)
         swl_control_close(o);
 }
 
-TEST_P(Oob, RanksThatCannotListenAreNamed)
+TEST_P(Control, RanksThatCannotListenAreNamed)
 {
     Channels c;
     struct swl_control_address all[3] = {};
@@ -507,7 +507,7 @@ TEST(OobProcess, F92_HostsThatCannotMeanEachOtherAreNamed)
 
 // Both ranks are in this process, which may open `more` descriptors while they connect. Who gives
 // up first returns its own, so that the other one may find some again.
-TEST_P(Oob, LackOfDescriptorsIsNamed)
+TEST_P(Control, LackOfDescriptorsIsNamed)
 {
     for (const rlim_t more : {0, 2}) { // nothing; what waits, but no connection
         Channels c;
@@ -538,6 +538,6 @@ std::string wire_name(const testing::TestParamInfo<bool> &tcp)
     return tcp.param ? "Tcp" : "LocalSockets";
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Oob, testing::Bool(), wire_name);
+INSTANTIATE_TEST_SUITE_P(Over, Control, testing::Bool(), wire_name);
 
 } // namespace
