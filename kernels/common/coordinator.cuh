@@ -48,13 +48,6 @@ struct coordinator {
     struct duty first, second; /* in this order for each ring */
 };
 
-SWL_DEV struct coordinator coordinator_of(const struct swl_device_group *g,
-                                          const struct handle_view *h, enum ring_side side,
-                                          struct waiter w, const char *what)
-{
-    return {g, h, side, w, what, {}, {}};
-}
-
 /* Slots that ring i has in this call. */
 SWL_DEV uint32_t coordinator_slots(const struct coordinator &c, uint32_t i)
 {

@@ -198,9 +198,9 @@ SWL_ROLE void ht_combine_gateway(const struct combine_block *b, struct gather_pi
 SWL_ROLE void ht_combine_gateway_coord(const struct combine_block *b)
 {
     const struct swl_device_group *g = b->g;
-    struct coordinator c =
-        coordinator_of(g, &b->h, RINGS_IN, wait_for(b->waiter, SWL_FAULT_REQUEST, g->shape.rank),
-                       "requests and sums of own gateway warps");
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_REQUEST, g->shape.rank);
+    struct coordinator c = {g,  &b->h, RINGS_IN, w, "requests and sums of own gateway warps",
+                            {}, {}};
 
     c.first = duty_of(DUTY_CREDIT, b->rings.read, g->ht.now.request_recv, g->ht.next.request_recv,
                       g->at.ht.request_credit);

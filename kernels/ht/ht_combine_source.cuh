@@ -71,9 +71,9 @@ SWL_ROLE void ht_combine_source_coord(const struct combine_block *b)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t bytes = swl_request_bytes(&g->shape);
-    struct coordinator c =
-        coordinator_of(g, &b->h, RINGS_OUT, wait_for(b->waiter, SWL_FAULT_PARTIAL, g->shape.rank),
-                       "requests and partial sums of own warps");
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_PARTIAL, g->shape.rank);
+    struct coordinator c = {g,  &b->h, RINGS_OUT, w, "requests and partial sums of own warps",
+                            {}, {}};
 
     c.first = duty_of(DUTY_POST, b->rings.filled, g->ht.now.request_sent, g->ht.next.request_sent,
                       g->at.ht.request_tail);

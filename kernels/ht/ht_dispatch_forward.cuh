@@ -158,9 +158,8 @@ SWL_ROLE void ht_dispatch_forward(const struct dispatch_block *b, struct row_wri
 SWL_ROLE void ht_dispatch_forward_coord(const struct dispatch_block *b)
 {
     const struct swl_device_group *g = b->g;
-    struct coordinator c =
-        coordinator_of(g, &b->h, RINGS_IN, wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank),
-                       "slots read by own forwarders");
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
+    struct coordinator c = {g, &b->h, RINGS_IN, w, "slots read by own forwarders", {}, {}};
 
     c.first =
         duty_of(DUTY_CREDIT, b->rings.read, g->ht.now.recv, g->ht.next.recv, g->at.ht.send_credit);

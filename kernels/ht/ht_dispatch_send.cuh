@@ -65,9 +65,8 @@ SWL_ROLE void ht_dispatch_send(const struct dispatch_block *b, uint32_t index,
 SWL_ROLE void ht_dispatch_send_coord(const struct dispatch_block *b)
 {
     const struct swl_device_group *g = b->g;
-    struct coordinator c =
-        coordinator_of(g, &b->h, RINGS_OUT, wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank),
-                       "finished slots of own senders");
+    const struct waiter w = wait_for(b->waiter, SWL_FAULT_ARRIVAL, g->shape.rank);
+    struct coordinator c = {g, &b->h, RINGS_OUT, w, "finished slots of own senders", {}, {}};
 
     c.first =
         duty_of(DUTY_POST, b->rings.filled, g->ht.now.sent, g->ht.next.sent, g->at.ht.recv_tail);
