@@ -13,8 +13,7 @@
 /* The rank at the other end of rings: out of this one the gateway in remote node n, into it served source j. */
 struct swl_ring_end {
     uint32_t rank, node;
-    /* of this rank there: j of the gateway's served sources, n of the source's nodes */
-    uint32_t index;
+    uint32_t index; /* of this rank at that end: j at a gateway, n at a source */
     uint32_t local; /* local index of that rank in its node */
 };
 

@@ -215,6 +215,16 @@ SWL_HD uint32_t swl_route_lists(const struct swl_shape *s)
     return swl_remote_nodes(s) * s->nrings + 1;
 }
 
+/* What a route counts tokens in: bins of rows (rows.cuh), then its lists. */
+SWL_HD uint32_t swl_row_bins(const struct swl_shape *s)
+{
+    return s->nranks;
+}
+SWL_HD uint32_t swl_route_bins(const struct swl_shape *s)
+{
+    return swl_row_bins(s) + swl_route_lists(s);
+}
+
 #define SWL_HANDLE_MAGIC  0x53574c48u /* "SWLH" */
 #define SWL_HANDLE_FORMAT 1u
 #define SWL_ROW_NONE      0xffffffffu /* no route, a repeated id, or dropped */
@@ -222,7 +232,7 @@ SWL_HD uint32_t swl_route_lists(const struct swl_shape *s)
 /* Bits of the id words of a handle. */
 #define SWL_ID_MASK       0x000fffffu
 #define SWL_ID_VALID      0x80000000u /* a route: not negative, in range, first of its kind */
-#define SWL_ID_FIRST_RANK 0x40000000u /* first selection of the token at that rank */
+#define SWL_ID_FIRST_ROW  0x40000000u /* first selection of the token in its row */
 #define SWL_ID_FIRST_NODE 0x20000000u /* first selection of the token in that node */
 
 /* First bytes of a handle's memory; written by Update only, read by everybody else. */

@@ -6,6 +6,7 @@
 
 #include "kernels/common/args.h"
 #include "kernels/common/block.h"
+#include "kernels/common/rows.cuh"
 #include "kernels/device/wait.cuh"
 
 struct handle_view { /* pointers into handle memory; read-only after Update */
@@ -16,13 +17,6 @@ struct handle_view { /* pointers into handle memory; read-only after Update */
     uint64_t per_expert; /* of struct swl_device_group */
     uint32_t topk, experts;
 };
-
-/* Rank that has expert `id`: id / experts. Exact: per_expert is less than one too large, which makes
- * id / 2^40 < 1 / experts, and the quotient is at least that far below the next whole number. */
-SWL_DEV uint32_t expert_rank(const struct handle_view *h, uint32_t id)
-{
-    return (uint32_t)(id * h->per_expert >> 40);
-}
 
 SWL_DEV struct handle_view handle_view_at(const struct swl_device_group *g, const char *memory,
                                           const struct swl_handle_layout *l, uint32_t topk)
@@ -164,7 +158,7 @@ SWL_DEV uint32_t select_filter(const struct handle_view *h, struct select_ahead 
         bool take = (s->key[j] & flags) == flags && s->row[j] != SWL_ROW_NONE;
 
         if (take) {
-            const uint32_t place = h->place[expert_rank(h, id)];
+            const uint32_t place = h->place[expert_rank(h->per_expert, id)];
 
             take = place >> 16 == node &&
                    (part == SELECT_ALL || ((place & 0xffff) == self) == (part == SELECT_SELF));
@@ -194,7 +188,7 @@ SWL_DEV uint32_t select_place(const uint32_t *keys, uint32_t topk, uint32_t base
 SWL_DEV void select_put(const struct handle_view *h, const struct select_ahead *s, int j,
                         uint32_t k, struct swl_selection *to)
 {
-    const uint32_t rank = expert_rank(h, s->key[j]);
+    const uint32_t rank = expert_rank(h->per_expert, s->key[j]);
 
     to->row = s->row[j];
     to->expert = s->key[j] - rank * h->experts;

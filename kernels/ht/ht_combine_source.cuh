@@ -31,8 +31,7 @@ SWL_DEV void request_token(const struct combine_block *b, struct warp_scratch *l
 {
     const struct swl_device_group *g = b->g;
     const uint32_t node = ring_end(g, RINGS_OUT, x)->node;
-    const uint32_t n =
-        select_in_node(&b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_RANK, 0, list);
+    const uint32_t n = select_in_node(&b->h, token, node, SWL_ID_VALID | SWL_ID_FIRST_ROW, 0, list);
     const uint64_t slot = slot_number(&g->shape, x, position);
     struct swl_request *to = (struct swl_request *)(g->window + g->at.ht.request_out +
                                                     slot * swl_request_bytes(&g->shape));
@@ -94,10 +93,10 @@ SWL_DEV uint32_t contribution_key(const struct combine_block *b, const struct ga
 
     if (!(id & SWL_ID_VALID))
         return SWL_KEY_NONE;
-    key = b->h.place[expert_rank(&b->h, id & SWL_ID_MASK)];
+    key = b->h.place[expert_rank(b->h.per_expert, id & SWL_ID_MASK)];
     if (key >> 16 != b->g->shape.node)
         return id & SWL_ID_FIRST_NODE ? key & 0xffff0000u : SWL_KEY_NONE;
-    return id & SWL_ID_FIRST_RANK && row != SWL_ROW_NONE &&
+    return id & SWL_ID_FIRST_ROW && row != SWL_ROW_NONE &&
                    contribution_exists(ga, key & 0xffff, row)
                ? key
                : SWL_KEY_NONE;

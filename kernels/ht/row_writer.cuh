@@ -201,7 +201,7 @@ SWL_DEV void row_write_end(struct row_writer *rw)
         g->ht.local_sent[gpu * g->shape.nwriters + rw->q] = rw->local[gpu].sent;
 }
 
-/* A list cut into runs of equal token and gpu: one destination each. All lanes the same but `of`. */
+/* A list cut into runs that share a row: one destination each. All lanes the same but `of`. */
 struct row_list {
     struct select_list entries;
     uint64_t heads; /* bit i: a run begins at entry i */
@@ -235,10 +235,12 @@ SWL_DEV struct row_list row_list_of(const struct row_writer *rw, struct select_l
     struct row_list l = {entries, 0};
     const uint32_t of_before = warp_shfl_up(entries.of, 1);
 
-    l.heads = warp_ballot(
-        i < entries.n && (i == 0 || entries.of != of_before || s->sel[i].gpu != s->sel[i - 1].gpu));
+    l.heads = warp_ballot(i < entries.n && (i == 0 || entries.of != of_before ||
+                                            !selections_share_row(&s->sel[i], &s->sel[i - 1])));
     if (entries.n > 32)
-        l.heads |= (uint64_t)warp_ballot(k < entries.n && s->sel[k].gpu != s->sel[k - 1].gpu) << 32;
+        l.heads |= (uint64_t)warp_ballot(k < entries.n &&
+                                         !selections_share_row(&s->sel[k], &s->sel[k - 1]))
+                   << 32;
     row_list_heads(rw, &l, 0);
     return l;
 }

@@ -30,7 +30,7 @@ SWL_DEV struct route_block route_block_of(const struct swl_route_args *a)
     b.list_start = (uint32_t *)(a->handle + l.list_start);
     b.recv_n = (uint32_t *)(a->handle + l.recv_n);
     b.scratch = warp_scratch_of(&shared);
-    b.nbins = g->shape.nranks + swl_route_lists(&g->shape);
+    b.nbins = swl_route_bins(&g->shape);
     b.histogram = g->histogram + (uint64_t)chunk * b.nbins;
     b.first_token = (uint32_t)((uint64_t)a->tokens * chunk / chunks);
     b.end_token = (uint32_t)((uint64_t)a->tokens * (chunk + 1) / chunks);

@@ -1,6 +1,6 @@
 /* route.cuh: what the parts of the route kernel share. Layer: kernels.
  *
- * A *chunk* of tokens is one warp's; bins are the ranks (tokens per destination) and the lists (tokens
+ * A *chunk* of tokens is one warp's; bins are those of rows (rows.cuh) and the lists (tokens
  * per ring toward another node, and of the own node). Counting a bin over the chunks in order gives
  * every token its place among this rank's tokens for that destination, the same on every run. */
 #pragma once
@@ -75,7 +75,8 @@ SWL_DEV uint32_t list_of(const struct swl_device_group *g, uint32_t token, uint3
     return n * g->shape.nrings + token % g->shape.nrings;
 }
 
-SWL_DEV uint32_t id_rank(const struct swl_device_group *g, uint32_t id)
+/* Bin of a list. */
+SWL_DEV uint32_t list_bin(const struct swl_device_group *g, uint32_t list)
 {
-    return (id & SWL_ID_MASK) / g->shape.nlocal_experts;
+    return swl_row_bins(&g->shape) + list;
 }

@@ -127,7 +127,7 @@ SWL_DEV void counts_build(const struct route_block *b, uint32_t n)
                 : g->selected[(uint64_t)rank * s->nlocal_experts + i % s->nlocal_experts];
     }
     for (uint32_t p = block_thread(); p < s->nrings; p += block_threads())
-        to[s->max_local + sel + p] = g->totals[s->nranks + n * s->nrings + p];
+        to[s->max_local + sel + p] = g->totals[list_bin(g, n * s->nrings + p)];
 }
 
 /* Message to the gateway of remote node n and its count word; one lane. */
@@ -254,8 +254,8 @@ SWL_DEV bool forward_bases(const struct route_block *b)
             *own_u32(g, g->at.bases_of, (uint64_t)local * s->nranks + g->in[j].rank);
 
         *own_u32(g, g->at.bases_out, (uint64_t)j * s->max_local + local) = base;
-        g->crossing[i] = crosses_budget(
-            g, base, *own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s) + local));
+        g->crossing[i] = rows_cross_budget(
+            s, base, *own_u32(g, g->at.counts_in, (uint64_t)j * swl_count_words(s) + local));
     }
     for (uint32_t i = block_thread(); i < s->nlocal; i += block_threads())
         g->base[g->local_rank[i]] = *own_u32(g, g->at.bases_of, (uint64_t)i * s->nranks + s->rank);

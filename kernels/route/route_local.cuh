@@ -21,7 +21,7 @@ SWL_DEV uint32_t id_flags(const struct route_block *b, uint32_t k)
 {
     const struct swl_device_group *g = b->g;
     const uint32_t key = b->scratch->key[k];
-    uint32_t flags = SWL_ID_VALID | SWL_ID_FIRST_RANK | SWL_ID_FIRST_NODE;
+    uint32_t flags = SWL_ID_VALID | SWL_ID_FIRST_ROW | SWL_ID_FIRST_NODE;
 
     if (key == SWL_KEY_NONE)
         return 0;
@@ -32,8 +32,8 @@ SWL_DEV uint32_t id_flags(const struct route_block *b, uint32_t k)
             continue;
         if (other == key)
             return 0; /* a repeated id acts as no route */
-        if (id_rank(g, other) == id_rank(g, key))
-            flags &= ~SWL_ID_FIRST_RANK;
+        if (ids_share_row(g, other, key))
+            flags &= ~SWL_ID_FIRST_ROW;
         if (g->rank_node[id_rank(g, other)] == g->rank_node[id_rank(g, key)])
             flags &= ~SWL_ID_FIRST_NODE;
     }
@@ -60,10 +60,10 @@ SWL_DEV void count_token(const struct route_block *b, uint32_t token)
         b->id[first + k] = flags ? key | flags : 0;
         if (flags)
             add_in_gpu(&g->selected[key], 1u);
-        if (flags & SWL_ID_FIRST_RANK) /* the lanes of a token count different bins */
-            b->histogram[id_rank(g, key)]++;
+        if (flags & SWL_ID_FIRST_ROW) /* the lanes of a token count different bins */
+            b->histogram[row_bin(g, key)]++;
         if (flags & SWL_ID_FIRST_NODE)
-            b->histogram[g->shape.nranks + list_of(g, token, g->rank_node[id_rank(g, key)])]++;
+            b->histogram[list_bin(g, list_of(g, token, g->rank_node[id_rank(g, key)]))]++;
     }
 }
 
@@ -109,12 +109,12 @@ SWL_DEV void route_list_starts(const struct route_block *b)
 
     for (uint32_t i = 0; i < lists; i++) {
         b->list_start[i] = at;
-        at += b->g->totals[b->g->shape.nranks + i];
+        at += b->g->totals[list_bin(b->g, i)];
     }
     b->list_start[lists] = at;
 }
 
-/* Places of one token: its ordinal at each destination (in row, until the bases are known) and in
+/* Places of one token: its ordinals in the bins of its rows (in row, until the bases are known) and in
  * each list. */
 SWL_DEV void place_token(const struct route_block *b, uint32_t token)
 {
@@ -127,11 +127,11 @@ SWL_DEV void place_token(const struct route_block *b, uint32_t token)
         const uint32_t id = b->id[first + k];
 
         s->key[k] = id;
-        if (id & SWL_ID_FIRST_RANK)
-            s->sel[k].row = b->histogram[id_rank(g, id)]++;
+        if (id & SWL_ID_FIRST_ROW)
+            s->sel[k].row = b->histogram[row_bin(g, id)]++;
         if (id & SWL_ID_FIRST_NODE) {
             const uint32_t list = list_of(g, token, g->rank_node[id_rank(g, id)]);
-            const uint32_t at = b->histogram[g->shape.nranks + list]++;
+            const uint32_t at = b->histogram[list_bin(g, list)]++;
 
             b->list[b->list_start[list] + at] = token;
             if (list != side_rings(g, RINGS_OUT))
@@ -143,7 +143,7 @@ SWL_DEV void place_token(const struct route_block *b, uint32_t token)
         uint32_t ordinal = SWL_ROW_NONE;
 
         for (uint32_t j = 0; j <= k && s->key[k] & SWL_ID_VALID; j++)
-            if (s->key[j] & SWL_ID_FIRST_RANK && id_rank(g, s->key[j]) == id_rank(g, s->key[k]))
+            if (s->key[j] & SWL_ID_FIRST_ROW && ids_share_row(g, s->key[j], s->key[k]))
                 ordinal = s->sel[j].row;
         b->row[first + k] = ordinal;
     }
@@ -156,12 +156,6 @@ SWL_DEV void route_place(const struct route_block *b)
     warp_sync();
 }
 
-/* Does this rank's share at `rank` end beyond the budget, but begin before it? */
-SWL_DEV bool crosses_budget(const struct swl_device_group *g, uint32_t base, uint32_t tokens)
-{
-    return base < g->shape.max_rows && base + tokens > g->shape.max_rows;
-}
-
 /* Final rows; selections that survive at a destination where this rank crosses the budget are counted. */
 SWL_DEV void route_rows(const struct route_block *b)
 {
@@ -170,15 +164,13 @@ SWL_DEV void route_rows(const struct route_block *b)
 
     for (uint64_t i = (uint64_t)b->first_token * b->a->topk + lane_id(); i < end; i += 32) {
         const uint32_t id = b->id[i];
-        const uint32_t rank = id_rank(g, id);
+        const uint32_t bin = row_bin(g, id);
         uint32_t row;
 
         if (!(id & SWL_ID_VALID))
             continue;
-        row = g->base[rank] + b->row[i];
-        if (row >= g->shape.max_rows)
-            row = SWL_ROW_NONE;
-        else if (crosses_budget(g, g->base[rank], g->totals[rank]))
+        row = row_number(g, bin, b->row[i]);
+        if (row != SWL_ROW_NONE && bin_crosses_budget(g, bin))
             add_in_gpu(&g->overflow_count[id & SWL_ID_MASK], 1u);
         b->row[i] = row;
     }

@@ -16,8 +16,7 @@ SWL_DEV bool overflow_build(const struct route_block *b, uint32_t n)
     bool any = false;
 
     for (uint32_t i = 0; i < s->max_local; i++)
-        any = any || (ranks[i] != SWL_NO_PEER &&
-                      crosses_budget(g, g->base[ranks[i]], g->totals[ranks[i]]));
+        any = any || (ranks[i] != SWL_NO_PEER && bin_crosses_budget(g, ranks[i]));
     for (uint32_t i = block_thread(); any && i < words; i += block_threads()) {
         const uint32_t rank = ranks[i / s->nlocal_experts];
 
@@ -47,7 +46,7 @@ SWL_DEV void send_overflow_counts(const struct route_block *b)
     for (uint32_t i = 0; i < s->nlocal; i++) {
         const uint32_t rank = g->local_rank[i];
 
-        if (!crosses_budget(g, g->base[rank], g->totals[rank]))
+        if (!bin_crosses_budget(g, rank))
             continue;
         for (uint32_t e = block_thread(); e < s->nlocal_experts; e += block_threads())
             *peer_u32(g, i, g->at.overflow_table, (uint64_t)s->local * s->nlocal_experts + e) =
@@ -117,16 +116,11 @@ SWL_DEV struct arriving arriving_of(const struct route_block *b)
     for (uint32_t s = 0; s < g->shape.nranks; s++) {
         const uint32_t count = *own_u32(g, g->at.counts_table, table_row(b, s));
 
-        if (crosses_budget(g, a.total, count))
+        if (rows_cross_budget(&g->shape, a.total, count))
             a.crossing_source = s;
         a.total += count;
     }
     return a;
-}
-
-SWL_DEV uint32_t clamp_rows(uint32_t base, uint32_t count, uint32_t most)
-{
-    return base >= most ? 0 : swl_min_u32(count, most - base);
 }
 
 SWL_DEV void store_counter(const struct swl_route_args *a, void *to, uint64_t index, uint32_t value)
@@ -148,7 +142,7 @@ SWL_DEV void store_sources(const struct route_block *b)
     for (uint32_t s = 0; b->a->src_counters && s < g->shape.nranks; s++) {
         const uint32_t count = *own_u32(g, g->at.counts_table, table_row(b, s));
 
-        store_counter(b->a, b->a->src_counters, s, clamp_rows(base, count, g->shape.max_rows));
+        store_counter(b->a, b->a->src_counters, s, rows_within(&g->shape, base, count));
         base += count;
     }
 }

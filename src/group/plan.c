@@ -96,7 +96,7 @@ static ncclResult_t plan_route(struct swl_plan *plan, uint32_t sms, uint32_t cap
                                uint64_t shared_bytes)
 {
     const struct swl_shape *s = &plan->shape;
-    const uint64_t chunk_bytes = 4ull * ((uint64_t)s->nranks + swl_route_lists(s));
+    const uint64_t chunk_bytes = 4ull * swl_route_bins(s);
     struct swl_plan_kernel *route = &plan->route;
     uint32_t warps = SWL_ROUTE_WARPS;
 

@@ -25,7 +25,7 @@ static struct layout layout_of(const struct swl_plan *plan)
     const uint64_t r = s->nranks, g = s->nlocal, n = swl_remote_nodes(s), j = s->nserved;
     const uint64_t np = n * s->nrings, jp = j * s->nrings;
     const uint64_t chunks = (uint64_t)plan->route.blocks * (plan->route.threads / 32);
-    const uint64_t bins = r + swl_route_lists(s);
+    const uint64_t bins = swl_route_bins(s);
     struct layout l;
     uint64_t at = 0;
 
