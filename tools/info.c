@@ -61,8 +61,8 @@ static bool take_gpu(const char *text, const char **gpu_p)
 enum taken { TAKEN, BAD_VALUE, UNKNOWN };
 
 /* An option with a value, NULL: none follows. *means_p: what it may be. */
-static enum taken take(struct info_options *o, const char *word, const char *value,
-                       const char **means_p)
+static enum taken option_take(struct info_options *o, const char *word, const char *value,
+                              const char **means_p)
 {
     bool good;
 
@@ -97,7 +97,7 @@ static int parse_arguments(struct info_options *o, int argc, char **argv)
             o->json = true;
             continue;
         }
-        switch (take(o, word, next, &means)) {
+        switch (option_take(o, word, next, &means)) {
         case TAKEN:
             i++;
             break;
