@@ -1,4 +1,5 @@
-/* args.h: what the host hands to the kernels. C and CUDA; plain data, pointers are device addresses.
+/* args.h: what the host hands to the kernels. C and CUDA; plain data, pointers are device
+ * addresses.
  *
  * swl_device_group is written once at group creation and read-only afterwards. swl_state is the
  * private, mutable state of the rank on its device: read by every block at the start of a kernel,
@@ -10,7 +11,8 @@
 #include "kernels/common/layout.h"
 #include "transport/rdma_view.h"
 
-/* The rank at the other end of rings: out of this one the gateway in remote node n, into it served source j. */
+/* The rank at the other end of rings: out of this one the gateway in remote node n, into it served
+ * source j. */
 struct swl_ring_end {
     uint32_t rank, node;
     uint32_t index; /* of this rank at that end: j at a gateway, n at a source */
@@ -42,8 +44,8 @@ struct swl_state {
     uint32_t claimed, async_bits; /* claimed: until the recovery; the bits: of the running kernel */
     uint32_t received, served, gathered, pad;
     uint32_t turns[2]; /* taken by writers to peers, and to the own rank */
-    /* 1, or 2 after a call that was given up: the other blocks have ended. Zeroed, with the ticket, by
-     * the last of the NIC's blocks */
+    /* 1, or 2 after a call that was given up: the other blocks have ended. Zeroed, with the ticket,
+     * by the last of the NIC's blocks */
     uint32_t nic_closing, nic_ticket;
 };
 

@@ -1,11 +1,12 @@
-/* coordinator.cuh: the one lane that looks after the rings of a channel on one side. Layer: kernels.
+/* coordinator.cuh: the lane that looks after the rings of a channel on one side. Layer: kernels.
  *
- * Several warps finish the slots of a ring end out of order and set bits of its completion mask. The
- * coordinator advances over the contiguous bits, clears them, and tells the other end: it posts slots that
- * were written, or gives credit for slots that were read. What it does is data: a duty for each mask.
+ * Several warps finish the slots of a ring end out of order and set bits of its completion mask.
+ * The coordinator advances over the contiguous bits, clears them, and tells the other end: it posts
+ * slots that were written, or gives credit for slots that were read. What it does is data: a duty
+ * for each mask.
  *
- * Order: the mask is acquired before the NIC is told, hence slots are written, or read, before; on one queue
- * pair the WRITEs of slots come before the add to their tail.
+ * Order: the mask is acquired before the NIC is told, hence slots are written, or read, before; on
+ * one queue pair the WRITEs of slots come before the add to their tail.
  * Progress: it waits for the warps of its own block only, for all rings at once
  * Ends: all that the handle promises for the rings is posted, and credited */
 #pragma once
@@ -20,7 +21,7 @@ struct duty_slots {
     uint32_t stride, used; /* bytes from slot to slot, and those that are in use */
 };
 
-/* For all rings of a side. Arrays are of the side's rings, but for the masks in a block: of the channel's. */
+/* For all rings of a side. Arrays are of these rings, masks in a block of those of the channel. */
 struct duty {
     enum duty_kind kind;
     bool in_gpu;    /* bits are set by other blocks, too: the masks lie in memory of the GPU */
@@ -70,7 +71,7 @@ SWL_DEV bool duty_post(const struct connection &conn, const struct duty_slots &d
     return ok;
 }
 
-/* The duty for ring i: 1 something was told, 0 nothing, -1 failed; *open_p is set if anything is left. */
+/* The duty for ring i: 1 something was told, 0 nothing, -1 failed; *open_p: anything is left. */
 SWL_DEV int duty_turn(const struct coordinator &c, const struct duty &d, uint32_t i, bool *open_p)
 {
     const struct swl_shape *s = &c.g->shape;
@@ -111,7 +112,7 @@ SWL_DEV int coordinator_turn(const struct coordinator &c, uint32_t i, bool *open
     return first < 0 || second < 0 ? -1 : first | second;
 }
 
-/* One lane, until nothing is left. It begins with the ring of its rank's number: not all at one rank. */
+/* One lane, until nothing is left. Ranks begin with different rings: not all at one rank. */
 SWL_DEV void coordinate(const struct coordinator &c)
 {
     const struct swl_shape *s = &c.g->shape;

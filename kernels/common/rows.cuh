@@ -1,21 +1,23 @@
-/* rows.cuh: which selections of a token share a row, and how the rows of a rank are numbered. Layer: kernels.
+/* rows.cuh: which selections of a token share a row, and how the rows of a rank are numbered.
+ * Layer: kernels.
  *
- * Layout FLAT. A token has one row at each rank that it selects experts of, for all its selections there.
- * The rows of a rank are numbered by source rank, then by token. So a source that knows its first row there
- * (base) numbers its own by counting them: a row of a source has an ordinal among those of the same *bin*.
- * Rows at or above the budget do not exist.
+ * Layout FLAT. A token has one row at each rank that it selects experts of, for all its selections
+ * there. The rows of a rank are numbered by source rank, then by token. So a source that knows its
+ * first row there (base) numbers its own by counting them: a row of a source has an ordinal among
+ * those of the same *bin*. Rows at or above the budget do not exist.
  *
- * Update numbers rows by this, dispatch makes a record of the selections that share a row, and combine adds
- * a term for each row. Two of its regions count on one row of a token at a rank: requests, which name rows
- * by ascending rank, and landing slots, of which a gatherer has one for each rank and token. */
+ * Update numbers rows by this, dispatch makes a record of the selections that share a row, and
+ * combine adds a contribution for each row. Two of its regions count on one row of a token at a
+ * rank: requests, which name rows by ascending rank, and landing slots, of which a gatherer has
+ * one for each rank and token. */
 #pragma once
 
 #include "device.h"
 #include "kernels/common/args.h"
 
-/* Rank that has expert `id`: id / experts of a rank, of which per_expert is the inverse in 2^-40. Exact: per_expert
- * is less than one too large, which makes id / 2^40 < 1 / experts, and the quotient is at least that far below
- * the next whole number. */
+/* Rank that has expert `id`: id / experts of a rank, of which per_expert is the inverse in 2^-40.
+ * Exact: per_expert is less than one too large, which makes id / 2^40 < 1 / experts, and the
+ * quotient is at least that far below the next whole number. */
 SWL_DEV uint32_t expert_rank(uint64_t per_expert, uint32_t id)
 {
     return (uint32_t)(id * per_expert >> 40);
@@ -33,7 +35,7 @@ SWL_DEV bool ids_share_row(const struct swl_device_group *g, uint32_t id, uint32
     return id_rank(g, id) == id_rank(g, other);
 }
 
-/* The same of surviving selections for one node. Lists are sorted so that those of a row lie side by side. */
+/* The same of surviving selections for one node. In sorted lists they lie side by side. */
 SWL_DEV bool selections_share_row(const struct swl_selection *one, const struct swl_selection *two)
 {
     return one->gpu == two->gpu;

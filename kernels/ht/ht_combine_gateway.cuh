@@ -1,10 +1,12 @@
 /* ht_combine_gateway.cuh: even SM, what a rank does for sources of other nodes. Layer: kernels.
  *
- * ht_combine_gateway (gateway warps): take requests, add the rows of this node, return partial sums.
+ * ht_combine_gateway (gateway warps): take requests, add the rows of this node, return partial
+ * sums.
  * Reads:    request_in, rows of local ranks        Writes: slots of its own partial rings
  * Waits:    open record, request_tail and partial_credit together, fetched rows
  * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
- * Order:    acquire.sys of request_tail, warp_sync; the request is read before its bit of the completion mask
+ * Order:    acquire.sys of request_tail, warp_sync; the request is read before its bit of the
+ *           completion mask
  * Progress: a request is taken only when its partial sum has a free slot, and a warp that holds one
  *           takes more only if they are there; so it waits for servers only, and these wait for
  *           nobody: no cycle over several gateways
@@ -67,8 +69,8 @@ SWL_DEV bool claim_await(const struct requests &from, uint32_t r)
                       SWL_PAUSE("requests or partial credit of rank", rank, b->channel));
 }
 
-/* One lane: row i of a request is of a rank of this node, behind that of the row before: one of each at most,
- * as there is one landing slot for it. */
+/* One lane: row i of a request is of a rank of this node, behind that of the row before: one of
+ * each at most, as there is one landing slot for it. */
 SWL_DEV bool request_row_ok(const struct combine_block *b, const struct swl_request_row *row,
                             uint32_t i, struct waiter w)
 {

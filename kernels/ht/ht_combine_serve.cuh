@@ -4,8 +4,8 @@
  * ht_combine_serve (server warps): copy requested rows into the landing slots of gatherers.
  * Reads:    fetch requests, the user's input tensor     Writes: landing slots at the gatherers
  * Waits:    fetch_request                               Signals: fetch_done at the gatherer
- * Order:    acquire.sys of a request, warp_sync, proxy fence; bulk stores complete, warp_sync, before
- *           fetch_done is released
+ * Order:    acquire.sys of a request, warp_sync, proxy fence; bulk stores complete, warp_sync,
+ *           before fetch_done is released
  * Progress: the request is the credit; waits for nobody but the gatherers
  * Ends:     every row was asked for, or read in place by this rank's own gatherers (each exactly
  *           once)

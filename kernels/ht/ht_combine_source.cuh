@@ -5,8 +5,8 @@
  * Waits:    request_credit of any ring      Signals: window bits -> ht_combine_source_coord
  * Order:    acquire.sys of request_credit by a lane of the block, limit word, warp_sync, stores
  * Progress: never waits for partial sums, nor for one ring while another has room: the summers free
- *           partial sums in token order over all rings, so that the request of the oldest token must
- *           not stand behind a ring that is full
+ *           partial sums in token order over all rings, so that the request of the oldest token
+ *           must not stand behind a ring that is full
  *
  * ht_combine_source_coord (one lane): posts requests, returns credit of partial sums.
  * Waits:    window bits of requests, windows of consumed partial sums
@@ -16,8 +16,8 @@
  * ht_combine_sum (summer warps): output row of a token = sum over its nodes.
  * Reads:    rows of the own node (in place, or fetched), partial_in     Writes: user output
  * Waits:    open record, fetched rows, partial_tail    Signals: partial_used bits, exit words
- * Order:    acquire.sys of partial_tail by the contribution's lane, warp_sync, loads of all lanes; warp_sync,
- *           release of the used bit
+ * Order:    acquire.sys of partial_tail by the contribution's lane, warp_sync, loads of all lanes;
+ *           warp_sync, release of the used bit
  * Progress: tokens are taken in order and a warp waits only for its oldest one, so the first
  *           unfinished token finds every older partial sum of its rings consumed, hence credit for
  *           the gateway (chunk <= ring / 2) */

@@ -1,12 +1,13 @@
 /* ht_dispatch_forward.cuh: even SM, slots that arrive from other nodes. Layer: kernels.
  *
- * ht_dispatch_forward (forwarder warps): share out the arrived slots of one channel, spread each over
- * the ranks of this node.
+ * ht_dispatch_forward (forwarder warps): share out the arrived slots of one channel, spread each
+ * over the ranks of this node.
  * Reads:    receive rings                  Writes: local rings and tensors of local ranks
  * Waits:    arrival (recv_tail), open record, local credit of the receivers
- * Signals:  bit of the completion mask of the slot when it has been loaded -> ht_dispatch_forward_coord; local tails
- * Order:    acquire.sys of recv_tail, warp_sync, proxy fence in the loading lane; the loads complete
- *           before the bit of the completion mask
+ * Signals:  bit of the completion mask of the slot when it has been loaded ->
+ *           ht_dispatch_forward_coord; local tails
+ * Order:    acquire.sys of recv_tail, warp_sync, proxy fence in the loading lane; the loads
+ *           complete before the bit of the completion mask
  * Progress: receivers free local slots without waiting for anybody; any warp may take any slot
  * Ends:     every slot that the handle promises has been taken and written
  *
@@ -67,8 +68,8 @@ SWL_DEV bool claim_await(const struct arrivals &from, uint32_t r)
                       claim_limit(from, r), SWL_PAUSE("slots from rank", rank, b->channel));
 }
 
-/* All lanes: the selections of a slot of rank w.peer, one a lane and turn, are of rows, ranks and experts of
- * this node, and in order. */
+/* All lanes: the selections of a slot of rank w.peer, one a lane and turn, are of rows, ranks and
+ * experts of this node, and in order. */
 SWL_DEV bool forward_check(const struct dispatch_block *b, const struct swl_selection *sel, int n,
                            struct waiter w)
 {
@@ -90,7 +91,7 @@ SWL_DEV bool forward_check(const struct dispatch_block *b, const struct swl_sele
     return warp_all(ok);
 }
 
-/* All lanes: the slot's selections into the scratch list; their number, or -1 for a foreign slot. */
+/* All lanes: the slot's selections into the scratch list; number, or -1: a foreign slot. */
 SWL_DEV int forward_read(const struct dispatch_block *b, const char *slot, uint32_t y,
                          struct warp_scratch *list)
 {

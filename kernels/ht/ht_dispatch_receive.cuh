@@ -3,8 +3,8 @@
  * ht_dispatch_receive (receiver warps): take the records of the local rings of this rank.
  * Reads:    own local rings                 Writes: user weights and ids, rows of plain tensors
  * Waits:    local tails                     Signals: local heads at the writers
- * Order:    acquire.sys of the tail by every lane of the ring, proxy fence in the loading lane; loads
- *           complete before the head is released
+ * Order:    acquire.sys of the tail by every lane of the ring, proxy fence in the loading lane;
+ *           loads complete before the head is released
  * Progress: waits for nobody but the writers
  * Ends:     rows of this call == rows that the handle promises. Counting over all rings is right,
  *           since no row of a later call can be here before this rank's next open record. Rows

@@ -4,8 +4,9 @@
  * Reads:    handle lists, user tokens and weights      Writes: slots of its own send rings
  * Waits:    credit of any gateway (send_credit)
  * Signals:  bit of the completion mask of the slot -> ht_dispatch_send_coord
- * Order:    acquire.sys of send_credit by a lane of the block, limit word, warp_sync, proxy fence of the
- *           lane that stores; slot stores complete (bulk_wait), warp_sync, release.cta of the bit of the completion mask
+ * Order:    acquire.sys of send_credit by a lane of the block, limit word, warp_sync, proxy fence
+ *           of the lane that stores; slot stores complete (bulk_wait), warp_sync, release.cta of
+ *           the bit of the completion mask
  * Progress: a warp takes a slot only when it is free, of any ring of the channel, and holds nothing
  *           while it looks; so what is taken is finished, and posted (chunk <= ring / 2)
  * Ends:     every listed token is in its ring

@@ -1,21 +1,21 @@
 /* row_writer.cuh: rows to the ranks of this node that want them. Layer: kernels.
  *
- * Every local writer (a warp) owns one local ring at every rank of its node. If rows are stored straight
- * into the destination's tensor (peer-addressable, or the writer's own), the ring has many small slots
- * with a record {row, selections} each; else few large ones with the record and the row itself, which a
- * receiver there copies out. Positions count slots of the kind that the destination has in this call;
- * a ring is empty between calls, so that both kinds may share its memory. The tail of the ring is the
- * arrival signal in both cases.
+ * Every local writer (a warp) owns one local ring at every rank of its node. If rows are stored
+ * straight into the destination's tensor (peer-addressable, or the writer's own), the ring has many
+ * small slots with a record {row, selections} each; else few large ones with the record and the row
+ * itself, which a receiver there copies out. Positions count slots of the kind that the destination
+ * has in this call; a ring is empty between calls, so that both kinds may share its memory. The
+ * tail of the ring is the arrival signal in both cases.
  *
- * All that leaves for a destination is stored in bulk, the record before the row, in the group of the
- * row's first piece. Records lie ready beside the list of a batch, in memory of the warp. A release at
- * system scope waits for the warp's own plain stores on their way to peers, which takes microseconds on a
- * busy link; so there are none but the tails.
+ * All that leaves for a destination is stored in bulk, the record before the row, in the group of
+ * the row's first piece. Records lie ready beside the list of a batch, in memory of the warp. A
+ * release at system scope waits for the warp's own plain stores on their way to peers, which takes
+ * microseconds on a busy link; so there are none but the tails.
  *
- * Tails are published late and for several rows at once: every `publish_every` rows a mark is set, and
- * published when SWL_PUBLISH_DELAY more pieces have been stored, so that the marked rows' stores have had time to
- * complete. A warp never waits for credit or for new work with a finished row unpublished
- * (row_write_flush). */
+ * Tails are published late and for several rows at once: every `publish_every` rows a mark is set,
+ * and published when SWL_PUBLISH_DELAY more pieces have been stored, so that the marked rows'
+ * stores have had time to complete. A warp never waits for credit or for new work with a finished
+ * row unpublished (row_write_flush). */
 #pragma once
 
 #include "kernels/common/copy.cuh"
@@ -278,8 +278,9 @@ SWL_DEV char *row_write_record(const struct row_writer *rw, uint32_t gpu, uint32
     return 0;
 }
 
-/* All lanes. If `mine`, the run that begins at entry `first` of the list: store its record; say where its
- * row goes. Flushes if credit has to be waited for: a receiver may need that to free a slot. */
+/* All lanes. If `mine`, the run that begins at entry `first` of the list: store its record; say
+ * where its row goes. Flushes if credit has to be waited for: a receiver may need that to free a
+ * slot. */
 SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, uint32_t first,
                             bool mine, char **dst_p)
 {
@@ -307,10 +308,10 @@ SWL_DEV bool row_write_open(struct row_writer *rw, const struct row_list *list, 
     return true;
 }
 
-/* All lanes: `row`, begun before, is token r of the list and goes to the destinations whose runs begin in
- * the first half of the list; others are served from the source again. Loads of `next` start meanwhile.
- * When all tokens of the list are written, it may be overwritten: a record goes in the group of its row's
- * first piece, and a later piece waits for that to be read. */
+/* All lanes: `row`, begun before, is token r of the list and goes to the destinations whose runs
+ * begin in the first half of the list; others are served from the source again. Loads of `next`
+ * start meanwhile. When all tokens of the list are written, it may be overwritten: a record goes in
+ * the group of its row's first piece, and a later piece waits for that to be read. */
 SWL_DEV bool row_write(struct row_writer *rw, const struct row_list *list, uint32_t r,
                        struct copy_row *row, struct copy_row *next)
 {

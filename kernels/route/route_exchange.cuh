@@ -33,15 +33,15 @@ SWL_DEV uint64_t table_row(const struct route_block *b, uint32_t rank)
     return ((b->common->call & 1) * s->nranks + rank) * (uint64_t)(1 + s->nlocal_experts);
 }
 
-/* Queue pairs of one side, of which a lane looks at every `stride`-th from `first`. Between two block barriers
- * it alone uses them. */
+/* Queue pairs of one side, of which a lane looks at every `stride`-th from `first`. Between two
+ * block barriers it alone uses them. */
 struct route_sent {
     enum ring_side side;
     uint32_t first, stride;
 };
 
-/* Are the messages of this update there whole? What was lost on its way, the rank at the other end waits for,
- * and this rank for that one. */
+/* Are the messages of this update there whole? What was lost on its way, the rank at the other end
+ * waits for, and this rank for that one. */
 SWL_DEV bool sent_poll(const struct route_block *b, const struct route_sent *sent, struct waiter w)
 {
     const struct swl_shape *s = &b->g->shape;
@@ -53,8 +53,8 @@ SWL_DEV bool sent_poll(const struct route_block *b, const struct route_sent *sen
     return true;
 }
 
-/* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair of `from`
- * between two block barriers, and those of `sent`. */
+/* A word of a NIC counter that must grow past `seen`. One lane, which alone uses the queue pair of
+ * `from` between two block barriers, and those of `sent`. */
 SWL_DEV bool await_message(const struct route_block *b, const uint64_t *word, uint64_t seen,
                            struct waiter w, const struct connection &from,
                            const struct route_sent *sent)
@@ -170,8 +170,8 @@ SWL_DEV void send_counts(const struct route_block *b)
     }
 }
 
-/* One thread: a number from rank `rank` of another node. If it is above `most` the call is given up, and goes
- * to its end with 0. Sums of numbers within bounds stay within 32 bits. */
+/* One thread: a number from rank `rank` of another node. If it is above `most` the call is given
+ * up, and goes to its end with 0. Sums of numbers within bounds stay within 32 bits. */
 SWL_DEV uint32_t message_number(const struct route_block *b, uint32_t number, uint32_t most,
                                 uint32_t kind, uint32_t rank)
 {
@@ -241,8 +241,8 @@ SWL_DEV void send_bases(const struct route_block *b)
     }
 }
 
-/* Trip 2: bases back to the served sources; own bases. Who crosses a budget is noted before: a source
- * that has its bases may send the counts of its next update. */
+/* Trip 2: bases back to the served sources; own bases. Who crosses a budget is noted before: a
+ * source that has its bases may send the counts of its next update. */
 SWL_DEV bool forward_bases(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;

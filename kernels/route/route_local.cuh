@@ -114,8 +114,8 @@ SWL_DEV void route_list_starts(const struct route_block *b)
     b->list_start[lists] = at;
 }
 
-/* Places of one token: its ordinals in the bins of its rows (in row, until the bases are known) and in
- * each list. */
+/* Places of one token: its ordinals in the bins of its rows (in row, until the bases are known) and
+ * in each list. */
 SWL_DEV void place_token(const struct route_block *b, uint32_t token)
 {
     const struct swl_device_group *g = b->g;
@@ -156,7 +156,8 @@ SWL_DEV void route_place(const struct route_block *b)
     warp_sync();
 }
 
-/* Final rows; selections that survive at a destination where this rank crosses the budget are counted. */
+/* Final rows; selections that survive at a destination where this rank crosses the budget are
+ * counted. */
 SWL_DEV void route_rows(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;

@@ -1,7 +1,8 @@
 /* route_result.cuh: what an update tells the user and the later calls. Layer: kernels.
  *
- * Run by block 0 after the rows are final. When the rows of one source cross this rank's budget, only
- * that source knows which experts its surviving tokens chose: it sends these counts (third trip). */
+ * Run by block 0 after the rows are final. When the rows of one source cross this rank's budget,
+ * only that source knows which experts its surviving tokens chose: it sends these counts (third
+ * trip). */
 #pragma once
 
 #include "kernels/route/route_exchange.cuh"
@@ -57,7 +58,7 @@ SWL_DEV void send_overflow_counts(const struct route_block *b)
     }
 }
 
-/* Gateway: the counts of served sources that crosses the budget, to the local ranks where they do. */
+/* Gateway: counts of served sources that cross the budget, to the local ranks where they do. */
 SWL_DEV bool forward_overflow_counts(const struct route_block *b)
 {
     const struct swl_device_group *g = b->g;
@@ -184,8 +185,9 @@ SWL_DEV bool await_overflow_counts(const struct route_block *b, uint32_t crossin
     }
 }
 
-/* The number under which the host expects the count. That of a captured update was taken when it was
- * captured; the host may have enqueued others since, whose numbers are in the word (they have ended). */
+/* The number under which the host expects the count. That of a captured update was taken when it
+ * was captured; the host may have enqueued others since, whose numbers are in the word (they have
+ * ended). */
 SWL_DEV uint32_t mailbox_seq(const struct swl_route_args *a)
 {
     if (!a->mailbox || !a->captured)
