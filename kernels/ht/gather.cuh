@@ -6,7 +6,7 @@
  * slots back when it is stored.
  *
  * Rows are loaded straight into registers, where they are: in a tensor that peers opened by their
- * entry words, in a landing slot, in a partial ring. Whoever acquired the word that says so is a
+ * open records, in a landing slot, in a partial ring. Whoever acquired the word that says so is a
  * lane of the warp, which has met the others since. */
 #pragma once
 

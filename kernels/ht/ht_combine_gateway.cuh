@@ -4,7 +4,7 @@
  * sums.
  * Reads:    request_in, rows of local ranks        Writes: slots of its own partial rings
  * Waits:    open record, request_tail and partial_credit together, fetched rows
- * Signals:  window bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
+ * Signals:  mask bits of requests and of partial sums -> ht_combine_gateway_coord; exit words
  * Order:    acquire.sys of request_tail, warp_sync; the request is read before its bit of the
  *           completion mask
  * Progress: a request is taken only when its partial sum has a free slot, and a warp that holds one

@@ -2,14 +2,14 @@
  *
  * ht_combine_request (few warps): tell the gateways which rows to add, in the order of the lists.
  * Reads:    handle                          Writes: slots of its own request rings
- * Waits:    request_credit of any ring      Signals: window bits -> ht_combine_source_coord
+ * Waits:    request_credit of any ring      Signals: mask bits -> ht_combine_source_coord
  * Order:    acquire.sys of request_credit by a lane of the block, limit word, warp_sync, stores
  * Progress: never waits for partial sums, nor for one ring while another has room: the summers free
  *           partial sums in token order over all rings, so that the request of the oldest token
  *           must not stand behind a ring that is full
  *
  * ht_combine_source_coord (one lane): posts requests, returns credit of partial sums.
- * Waits:    window bits of requests, windows of consumed partial sums
+ * Waits:    mask bits of requests, windows of consumed partial sums
  * Signals:  request_tail, partial_credit at the gateway
  * Ends:     every request is posted and every partial sum credited
  *

@@ -8,14 +8,15 @@
  * All queue pairs between two ranks are repaired together if one of them is in error at one end.
  * Each rank numbers its attempts (rounds). Between two ranks:
  *
- *   ASK {round, newest round heard of the peer, broken?}   both; repeated when the peer's round is news.
+ *   ASK {round, newest round heard of the peer, broken?}   both; repeated when the peer's round is
+ *       news.
  *       A rank that reads its own round in the peer's ASK knows that both are in this pair of
  *       rounds. Nothing broken at either end: this pair is done.
- *   ADDRESS {rounds, connection, address}   after a reset of all queue pairs of the pair: nothing of before
- *       arrives any more. Who has the peer's ADDRESS connects; then the words that the peer adds to
- *       rest.
- *   WORDS {rounds, connection, 4 words}   what the peer's adds have brought there. Who has them counts on from
- *       them. The peer is connected, too: a pair that has all words may post.
+ *   ADDRESS {rounds, connection, address}   after a reset of all queue pairs of the pair: nothing of
+ *       before arrives any more. Who has the peer's ADDRESS connects; then the words that the peer
+ *       adds to rest.
+ *   WORDS {rounds, connection, 4 words}   what the peer's adds have brought there. Who has them
+ *       counts on from them. The peer is connected, too: a pair that has all words may post.
  *   STOP {rounds, code}             this rank cannot go on; the peer need not wait for the limit.
  *
  * Messages of other rounds are ignored. A rank that gave up and comes again has a new round, which

@@ -18,7 +18,7 @@
  *   posts later, and coordinators of the model post whenever they like, ring by ring in any order. Adds of
  *   one queue pair arrive in order, of several in any; the model allows any.
  * - A request and its partial sum are entry i of their rings, from starts of their own (BEGIN_R, BEGIN_P).
- * - A gateway warp sets the window bit of a request in the step in which it claims it: it waits for nothing in
+ * - A gateway warp sets the mask bit of a request in the step in which it claims it: it waits for nothing in
  *   between. Requesters have two steps, if there are several, so that bits do get set out of order.
  * - Which token goes where is drawn when a summer lists it, in every possible way: requests need only the
  *   lengths of the lists, which are fixed. Tokens of no ring change only who sums which token: ANY_SUMMER

@@ -89,13 +89,13 @@ end_idle:
 #define COUNTS_READY(r) (!LOCAL(r) || counts_ready[AT(me, r)] == u)
 #define BASE_READY(r)   (!LOCAL(r) || base_ready[AT(me, r)] == u)
 #if defined(LOOK_LATER)
-#define STRADDLES(s, d) (crosses[d] == s)
+#define CROSSES_BUDGET(s, d) (crosses[d] == s)
 #else
-#define STRADDLES(s, d) (crossing[AT(s, d)])
+#define CROSSES_BUDGET(s, d) (crossing[AT(s, d)])
 #endif
 #define FIX_DUE(s)                                                                                 \
-    (SERVES(s) && ((LOCAL(0) && STRADDLES(s, 0)) || (LOCAL(1) && STRADDLES(s, 1)) ||               \
-                   (LOCAL(2) && STRADDLES(s, 2)) || (LOCAL(RANKS - 1) && STRADDLES(s, RANKS - 1))))
+    (SERVES(s) && ((LOCAL(0) && CROSSES_BUDGET(s, 0)) || (LOCAL(1) && CROSSES_BUDGET(s, 1)) ||     \
+                   (LOCAL(2) && CROSSES_BUDGET(s, 2)) || (LOCAL(RANKS - 1) && CROSSES_BUDGET(s, RANKS - 1))))
 #define FIX_CAME(s) (!FIX_DUE(s) || overflow_tail[s] > overflow_seen[s])
 
 inline send_counts() {
@@ -201,7 +201,7 @@ inline forward_overflow_counts() {
             assert(overflow_in[s] == u);
             for (d : 0 .. RANKS - 1) {
                 if
-                :: LOCAL(d) && STRADDLES(s, d) ->
+                :: LOCAL(d) && CROSSES_BUDGET(s, d) ->
                     overflow_table[AT(d, me)] = u;
                     overflow_ready[AT(d, me)] = u;
                     crossing[AT(s, d)] = false

@@ -177,7 +177,8 @@ inline void nic_serve_body(const void *arg)
               {static_cast<char *>(block_shared()), block_shared_bytes()});
 }
 
-// Blocks that run the NIC of rank r while the test does: a grid of their own, to the end of the test.
+// Blocks that run the NIC of rank r while the test does: a grid of their own, to the end of the
+// test.
 inline void nic_serve_start(nic_world &w, int r)
 {
     nic_rank *k = &w.rank[r];

@@ -21,6 +21,8 @@ RETIRED = {
     r"straddl\w+": "crosses the budget",
     r"rehears\w+": "fault injection",
     r"window bits?|windows of finished slots": "bit of the completion mask",
+    r"alarms?": "error word",
+    r"link (rings?|writers?|credits?|models?)": "local ring, wire model",
     r"whoever": "a rank, caller or process that",
     r"peer,(proxy|devx|rdma)": "peer,verbs or peer,mlx5",
     r"nap|dice|mlv": "sleep, random, mlx5",

@@ -145,8 +145,8 @@ bool all_zero(const nic_rank &k)
 
 size_t which;
 
-// Devices differ in what they call a bad local end and a misaligned add; without atomics the sink is not
-// used at all.
+// Devices differ in what they call a bad local end and a misaligned add; without atomics the sink
+// is not used at all.
 bool on_every_device(const wrong &x)
 {
     return x.syndrome != SWL_SYNDROME_LOCAL_PROTECTION && x.syndrome != SWL_SYNDROME_REMOTE_REQUEST;

@@ -1,4 +1,5 @@
-// Tests of the faults of software NICs and proxies (SWIMLANE_SOFT_FAULTS) as device code meets them.
+// Tests of the faults of software NICs and proxies (SWIMLANE_SOFT_FAULTS) as device code meets
+// them.
 #include "tests/support/nic_fixture.h"
 
 namespace
@@ -196,8 +197,8 @@ NIC_TEST(NicFaults, HeldCompletionsOnlyTakeTime, nic_run_able, 1,
     EXPECT_GE(simt_now_ns() - begin, 300000u);
 }
 
-// The NIC is away from 100 us to 300 us. What was posted before is done, what is posted meanwhile is not,
-// and afterwards all connections are in error until both ends are reset.
+// The NIC is away from 100 us to 300 us. What was posted before is done, what is posted meanwhile
+// is not, and afterwards all connections are in error until both ends are reset.
 NIC_TEST(NicFaults, RestartedNicHasForgottenItsConnections, nic_run_able, 1, nic_options())
 {
     run_adds(w, 5, 1);
@@ -271,8 +272,8 @@ void cross(nic_world &w)
     EXPECT_GE(first[1], 3u);
 }
 
-// Twelve WRITEs to one place in one go, then an add: the last one of the text is the last to land only if
-// nothing was reordered. The add comes behind all of them.
+// Twelve WRITEs to one place in one go, then an add: the last one of the text is the last to land
+// only if nothing was reordered. The add comes behind all of them.
 uint64_t landed[64], nlanded;
 
 void in_any_order(nic_world &w)

@@ -166,8 +166,8 @@ void look_at_order(nic_world &w)
 
 uint64_t late_found;
 
-// The source changes between doorbell and completion: either value may arrive, torn or not; after the
-// completion no change arrives any more.
+// The source changes between doorbell and completion: either value may arrive, torn or not; after
+// the completion no change arrives any more.
 void change_source(nic_world &w)
 {
     nic_rank &me = w.rank[0], &peer = w.rank[1];

@@ -33,7 +33,8 @@ uint64_t record_of(uint32_t poster, uint32_t i)
 
 // ---- one warp ----
 
-// Rounds of three WRITEs and an add, no ring but those of a full queue; the last ring is the flush's.
+// Rounds of three WRITEs and an add, no ring but those of a full queue; the last ring is the
+// flush's.
 void post_many(const void *arg)
 {
     const job *j = static_cast<const job *>(arg);
@@ -155,7 +156,8 @@ void more_than_fit(nic_world &w)
     nic_expect_count(w, &swl_soft_stats::completions, j.each + 1ull);
 }
 
-// Rounds of one put on every queue pair, each with a signal of its own behind it on the same queue pair.
+// Rounds of one put on every queue pair, each with a signal of its own behind it on the same queue
+// pair.
 void put_on_all(const void *arg)
 {
     const job *j = static_cast<const job *>(arg);
@@ -528,7 +530,8 @@ TEST(Qp, MoreQueuePairsThanATeamHasLanesAreServed)
     }
 }
 
-// F-45: completions come 100 ms after their entries, so that the poster waits for room again and again.
+// F-45: completions come 100 ms after their entries, so that the poster waits for room again and
+// again.
 TEST(Qp, F45_PosterWaitsForLateCompletions)
 {
     for (uint32_t depth : {16u, 64u, 128u}) {

@@ -107,7 +107,8 @@ NIC_TEST(Tcp, D_E4ACrowdKeepsNoPeerOut, nic_run, 1, over_tcp())
     }
 }
 
-// Garbage while somebody is awaited, then with all there: the port is closed, and nothing is said of it.
+// Garbage while somebody is awaited, then with all there: the port is closed, and nothing is said
+// of it.
 NIC_TEST(Tcp, D_E4GarbageCostsALineASecondAndNothingWhenAllAreConnected, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
@@ -154,8 +155,8 @@ void again(nic_world &w)
     }
 }
 
-// The NIC's end connects to the test's, on a fiber of its own: `hangs_up` times it hangs up, as on the oldest
-// of many strangers; then it answers.
+// The NIC's end connects to the test's, on a fiber of its own: `hangs_up` times it hangs up, as on
+// the oldest of many strangers; then it answers.
 struct Server {
     peer *p;
     int hangs_up, calls;

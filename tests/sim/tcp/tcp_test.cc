@@ -1,6 +1,6 @@
-// Tests of the TCP wire against a peer of the test: damaged, cut and unexpected frames, peers that do not
-// read, and connecting again. Strangers are in tcp_strangers_test.cc, what all NICs have in common in nic_…
-// and qp_test.cc.
+// Tests of the TCP wire against a peer of the test: damaged, cut and unexpected frames, peers that
+// do not read, and connecting again. Strangers are in tcp_strangers_test.cc, what all NICs have in
+// common in nic_… and qp_test.cc.
 #include "tests/sim/tcp/tcp_peer.h"
 
 #include <signal.h>
@@ -36,7 +36,8 @@ void corrupted_frame(nic_world &w)
     EXPECT_EQ(word_at(*s.me, 64), 0u);
 }
 
-// A child of the NIC's process, forked meanwhile, has the connection, too: the peer hears of the end all the same.
+// A child of the NIC's process, forked meanwhile, has the connection, too: the peer hears of the
+// end all the same.
 NIC_TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
@@ -219,7 +220,8 @@ NIC_TEST(Tcp, PeerThatOnlyBeatsIsMissedWhenAnAnswerIsDue, nic_run, 1, over_tcp()
     s.expect_failed(SWL_SYNDROME_RETRY);
 }
 
-// The NIC's end is accepted before its host has named the peer: it beats, and nobody is missed meanwhile.
+// The NIC's end is accepted before its host has named the peer: it beats, and nobody is missed
+// meanwhile.
 NIC_TEST(Tcp, EndWithoutItsHostBeats, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
@@ -265,7 +267,8 @@ NIC_TEST(Tcp, TwoBusyEndsDoNotWaitForEachOther, nic_run, 1, over_tcp())
     }
 }
 
-// The process has no descriptor left: the log says so, once, and the peer is let in when there is one.
+// The process has no descriptor left: the log says so, once, and the peer is let in when there is
+// one.
 NIC_TEST(Tcp, LackOfDescriptorsIsSaid, nic_run, 1, over_tcp())
 {
     scene s(w, first_nonce);
