@@ -8,7 +8,7 @@
 
 #include "kernels/common/args.h"
 #include "kernels/common/block.h"
-#include "kernels/common/net.cuh"
+#include "kernels/common/connection.cuh"
 #include "kernels/common/resync.cuh"
 #include "kernels/device/wait.cuh"
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/common/args.h"
-#include "kernels/common/net.cuh"
+#include "kernels/common/connection.cuh"
 #include "kernels/common/ring.cuh"
 #include "kernels/device/wait.cuh"
 

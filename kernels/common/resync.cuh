@@ -13,7 +13,7 @@
  * tests/model/recovery.pml. */
 #pragma once
 
-#include "kernels/common/net.cuh"
+#include "kernels/common/connection.cuh"
 #include "kernels/common/ring.cuh"
 #include "kernels/device/wait.cuh"
 

@@ -1,5 +1,4 @@
-/* net.cuh: remote addresses of the words and rings of layout.h, as connections reach them. Layer:
- * kernels. */
+/* connection.cuh: how a ring reaches the rank at its other end. Layer: kernels. */
 #pragma once
 
 #include "kernels/common/args.h"
