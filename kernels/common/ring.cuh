@@ -2,10 +2,10 @@
  *
  * A ring has one producer and one consumer *end*; both count 64-bit positions that never go back.
  * Position p lies in slot p % slots. Inside a rank several warps fill (or empty) the slots of one
- * end out of order: each sets bit p % 64 of the end's window when it has finished slot p, and the
- * one coordinator of the end advances over the contiguous bits and clears them. No window can
- * overflow: slots <= 64, and slot p is taken only after the slot p - slots was freed, hence its bit
- * cleared.
+ * end out of order: each sets bit p % 64 of the end's completion mask when it has finished slot p,
+ * and the one coordinator of the end (coordinator.cuh) advances over the contiguous bits and clears
+ * them. No mask can overflow: slots <= 64, and slot p is taken only after the slot p - slots was
+ * freed, hence its bit cleared.
  *
  * Words between GPUs of a node carry {generation:16, position:48}; a word of another generation
  * stands for the start position. Words that a NIC adds to are bare counts. Model:
@@ -34,22 +34,22 @@ SWL_DEV uint64_t mask_bit(uint64_t position)
 }
 
 /* Slot `position` is finished. Releases the warp's accesses to the slot (one lane, after
- * warp_sync); pairs with read_in_block of the window by the coordinator. */
-SWL_DEV void mask_finish_in_block(uint64_t *window, uint64_t position)
+ * warp_sync); pairs with read_in_block of the mask by the coordinator. */
+SWL_DEV void mask_finish_in_block(uint64_t *mask, uint64_t position)
 {
-    or_in_block(window, mask_bit(position));
+    or_in_block(mask, mask_bit(position));
 }
 
-SWL_DEV void mask_finish_in_gpu(uint64_t *window, uint64_t position)
+SWL_DEV void mask_finish_in_gpu(uint64_t *mask, uint64_t position)
 {
-    or_in_gpu(window, mask_bit(position));
+    or_in_gpu(mask, mask_bit(position));
 }
 
 /* How many slots from `from` on are finished, without a gap. */
-SWL_DEV uint32_t mask_run(uint64_t window, uint64_t from)
+SWL_DEV uint32_t mask_run(uint64_t mask, uint64_t from)
 {
     const uint32_t shift = from & 63;
-    const uint64_t turned = shift ? window >> shift | window << (64 - shift) : window;
+    const uint64_t turned = shift ? mask >> shift | mask << (64 - shift) : mask;
 
     return turned == ~0ull ? 64 : (uint32_t)first_bit(~turned);
 }

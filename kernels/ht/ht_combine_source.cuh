@@ -9,7 +9,7 @@
  *           must not stand behind a ring that is full
  *
  * ht_combine_source_coord (one lane): posts requests, returns credit of partial sums.
- * Waits:    mask bits of requests, windows of consumed partial sums
+ * Waits:    mask bits of requests and of consumed partial sums
  * Signals:  request_tail, partial_credit at the gateway
  * Ends:     every request is posted and every partial sum credited
  *

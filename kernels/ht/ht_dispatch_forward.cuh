@@ -12,7 +12,7 @@
  * Ends:     every slot that the handle promises has been taken and written
  *
  * ht_dispatch_forward_coord (one lane): returns credit in chunks, the rest at the end.
- * Waits:    mask bits          Signals: send_credit at the source
+ * Waits:    mask bits            Signals: send_credit at the source
  * Ends:     credit of every promised slot is returned */
 #pragma once
 

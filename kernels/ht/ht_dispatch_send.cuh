@@ -13,7 +13,7 @@
  *
  * ht_dispatch_send_coord (one lane): posts finished slots, a chunk at a time, fewer when the
  * call begins.
- * Waits:    mask bits          Signals: recv_tail at the gateway, after the slots, on one queue
+ * Waits:    mask bits            Signals: recv_tail at the gateway, after the slots, on one queue
  * Ends:     every listed token is posted */
 #pragma once
 
