@@ -158,16 +158,16 @@ cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream)
     return cudaMemsetAsync(dst, byte, bytes, stream);
 }
 
-cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
+cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_memory_kind *place_p, void **base_p,
                           size_t *bytes_p)
 {
     simt_heap_block block = {};
 
     if (!place_p || !base_p || !bytes_p)
         return note(cudaErrorInvalidValue);
-    *place_p = SWL_GPU_PLACE_UNKNOWN;
+    *place_p = SWL_GPU_MEMORY_UNKNOWN;
     if (simt_heap_find(ptr, &block))
-        *place_p = block.kind == SIMT_HEAP_HOST ? SWL_GPU_PLACE_HOST : SWL_GPU_PLACE_DEVICE;
+        *place_p = block.kind == SIMT_HEAP_HOST ? SWL_GPU_MEMORY_HOST : SWL_GPU_MEMORY_DEVICE;
     *base_p = reinterpret_cast<void *>(block.base);
     *bytes_p = block.bytes;
     return cudaSuccess;

@@ -29,7 +29,7 @@ static bool soft_usable(const struct swl_nic_config *config, char *why, size_t w
 
 static bool tcp_usable(const struct swl_nic_config *config, char *why, size_t why_bytes)
 {
-    struct tcp_place place;
+    struct tcp_endpoint place;
     struct tcp_why reason = {.error = 0};
     const bool ok = swl_tcp_choose(config->settings.socket_ifname, &place, &reason);
 

@@ -8,7 +8,7 @@
 #define SWL_CHOICE_H
 
 #include "transport/nic.h"
-#include "transport/tcp_place.h"
+#include "transport/tcp_endpoint.h"
 
 #include <stdbool.h>
 
@@ -43,7 +43,7 @@ struct swl_driver_report {
     uint32_t usable;          /* of the allowed drivers, those that work here */
     uint64_t host;            /* equal for ranks whose software NICs reach each other */
     char why[SWL_REPORT_WHY]; /* the allowed drivers that do not work: "mlx5: no device; tcp: …" */
-    struct tcp_place tcp;     /* where tcp would listen, if it is usable */
+    struct tcp_endpoint tcp;  /* where tcp would listen, if it is usable */
     bool listed;              /* SWIMLANE_TRANSPORT is set and not auto */
 };
 

@@ -48,7 +48,7 @@ struct control_meeting {
 /* ---- sockets ---- */
 
 /* Everybody can read it in /proc/net/unix, so it tells nothing. */
-static void local_name(const struct control_place *place, char name[LOCAL_NAME])
+static void local_name(const struct control_endpoint *place, char name[LOCAL_NAME])
 {
     int n = snprintf(name, LOCAL_NAME, "swimlane-");
 
@@ -56,7 +56,7 @@ static void local_name(const struct control_place *place, char name[LOCAL_NAME])
         n += snprintf(name + n, LOCAL_NAME - (size_t)n, "%02x", place->name[i]);
 }
 
-static int listen_local(const struct control_place *place)
+static int listen_local(const struct control_endpoint *place)
 {
     char name[LOCAL_NAME];
 
@@ -65,7 +65,7 @@ static int listen_local(const struct control_place *place)
 }
 
 /* -EPERM: another process listens there. */
-static int connect_local(const struct control_place *place)
+static int connect_local(const struct control_endpoint *place)
 {
     char name[LOCAL_NAME];
     int fd;
@@ -98,7 +98,7 @@ static void watch_silence(int fd, uint64_t silence_ns)
 
 static int listen_tcp(struct swl_control *control)
 {
-    struct tcp_place *place = &control->place.at;
+    struct tcp_endpoint *place = &control->place.at;
     struct tcp_why why = {.error = 0};
     char text[80];
     int fd = -1;
@@ -142,9 +142,9 @@ ncclResult_t swl_control_open(struct swl_control **control_p,
     return ncclSuccess;
 }
 
-static struct control_place place_of(const struct swl_control_address *address)
+static struct control_endpoint endpoint_of(const struct swl_control_address *address)
 {
-    struct control_place place;
+    struct control_endpoint place;
 
     memcpy(&place, address->bytes, sizeof(place));
     return place;
@@ -154,11 +154,11 @@ static struct control_place place_of(const struct swl_control_address *address)
 static bool reaches_before(const struct swl_control_address *all, uint32_t r, char *why,
                            size_t why_bytes)
 {
-    const struct control_place mine = place_of(&all[r]);
+    const struct control_endpoint mine = endpoint_of(&all[r]);
     char one[80], other[80];
 
     for (uint32_t i = 0; i < r; i++) {
-        const struct control_place place = place_of(&all[i]);
+        const struct control_endpoint place = endpoint_of(&all[i]);
 
         if (swl_tcp_reaches(&place.at, &mine.at))
             continue;
@@ -176,13 +176,13 @@ static bool reaches_before(const struct swl_control_address *all, uint32_t r, ch
 bool swl_control_possible(const struct swl_control_address *all, uint32_t nranks, char *why,
                           size_t why_bytes)
 {
-    const struct control_place first = place_of(&all[0]);
+    const struct control_endpoint first = endpoint_of(&all[0]);
     bool multi_process = false;
 
     for (uint32_t r = 1; r < nranks; r++)
-        multi_process = multi_process || place_of(&all[r]).process != first.process;
+        multi_process = multi_process || endpoint_of(&all[r]).process != first.process;
     for (uint32_t r = 0; r < nranks; r++) {
-        const struct control_place place = place_of(&all[r]);
+        const struct control_endpoint place = endpoint_of(&all[r]);
 
         if (place.has_local && (!multi_process || place.has_tcp))
             continue;
@@ -230,7 +230,7 @@ static bool send_secret(struct swl_control *control, int fd, uint16_t kind,
 
 /* One attempt; a listener whose backlog is full, or that does not listen yet, is asked again. */
 static void call_peer(struct swl_control *control, struct control_peer *p,
-                      const struct control_place *place)
+                      const struct control_endpoint *place)
 {
     struct tcp_why why = {.error = 0};
     int fd;
@@ -284,7 +284,7 @@ static void call_all(struct swl_control *control, const struct control_meeting *
 
         if (again && p->state == CONTROL_NONE && p->rank < control->config.rank &&
             swl_gpu_now_ns() < m->end_ns) {
-            const struct control_place place = place_of(&m->all[p->rank]);
+            const struct control_endpoint place = endpoint_of(&m->all[p->rank]);
 
             call_peer(control, p, &place);
         }
@@ -312,7 +312,7 @@ static void introduce_peer(struct swl_control *control, struct control_meeting *
                            struct swl_door_guest *g)
 {
     struct swl_control_message m;
-    struct control_place place;
+    struct control_endpoint place;
     uint32_t i;
 
     memcpy(&m, g->in, sizeof(m));
@@ -322,7 +322,7 @@ static void introduce_peer(struct swl_control *control, struct control_meeting *
         swl_door_refuse(&meeting->door, g);
         return;
     }
-    place = place_of(&meeting->all[m.from]);
+    place = endpoint_of(&meeting->all[m.from]);
     control_hang_up(control, &control->peers[i]);
     control->peers[i].state = CONTROL_NONE;
     control->peers[i].fd = swl_door_take(&meeting->door, g);
@@ -398,10 +398,10 @@ static const char *reason_of(const struct control_peer *p, bool local)
 static ncclResult_t fail_missing(const struct swl_control *control, const struct control_meeting *m,
                                  const struct control_peer *p)
 {
-    const struct control_place place = place_of(&m->all[p->rank]);
+    const struct control_endpoint place = endpoint_of(&m->all[p->rank]);
     const bool local = place.process == control->place.process,
                caller = p->rank < control->config.rank;
-    struct tcp_place own = control->place.at, other = place.at;
+    struct tcp_endpoint own = control->place.at, other = place.at;
     char time[32], here[80], there[80];
 
     /* the port is that of who listens */

@@ -5,7 +5,7 @@
 #define SWL_CONTROL_INTERNAL_H
 
 #include "transport/control.h"
-#include "transport/tcp_place.h"
+#include "transport/tcp_endpoint.h"
 
 #include <assert.h>
 #include <sys/epoll.h>
@@ -16,15 +16,15 @@
 #define CONTROL_QUEUE 16u /* messages that wait for a peer */
 
 /* Content of struct swl_control_address. */
-struct control_place {
+struct control_endpoint {
     uint8_t nonce[16]; /* the secret; the first field */
     uint8_t name[16];  /* of the local socket, which everybody on the host can read */
     uint64_t process;
     uint32_t has_local, has_tcp;
-    struct tcp_place at;
+    struct tcp_endpoint at;
 };
-static_assert(sizeof(struct control_place) <= sizeof(struct swl_control_address),
-              "the place travels inside the opaque address");
+static_assert(sizeof(struct control_endpoint) <= sizeof(struct swl_control_address),
+              "the endpoint travels inside the opaque address");
 static_assert(sizeof(struct swl_control_message) == 8 + 8 * SWL_CONTROL_VALUES + SWL_CONTROL_BYTES,
               "no padding travels");
 
@@ -51,7 +51,7 @@ struct control_peer {
 
 struct swl_control {
     struct swl_control_config config;
-    struct control_place place;
+    struct control_endpoint place;
     int local, tcp, epoll; /* -1: none */
     struct control_peer *peers;
     uint32_t npeers, next;

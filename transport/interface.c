@@ -82,7 +82,7 @@ bool swl_tcp_named(const char *list, const char *interface)
 /* How good an interface is, best first. */
 enum standing { ROUTE, PLAIN, BRIDGE, LINK_ONLY, LOOPBACK, NOT_TAKEN };
 
-static bool link_only(const struct tcp_place *p)
+static bool link_only(const struct tcp_endpoint *p)
 {
     const uint8_t *v4 = (const uint8_t *)&p->at.v4.sin_addr;
 
@@ -186,14 +186,14 @@ int swl_tcp_pick(const struct tcp_interface *all, uint32_t n, const char *list,
     return at;
 }
 
-static bool is_loopback(const struct tcp_place *p)
+static bool is_loopback(const struct tcp_endpoint *p)
 {
     if (p->at.any.sa_family == AF_INET6)
         return IN6_IS_ADDR_LOOPBACK(&p->at.v6.sin6_addr);
     return ntohl(p->at.v4.sin_addr.s_addr) >> 24 == 127;
 }
 
-static bool same_address(const struct tcp_place *a, const struct tcp_place *b)
+static bool same_address(const struct tcp_endpoint *a, const struct tcp_endpoint *b)
 {
     if (a->at.any.sa_family != b->at.any.sa_family)
         return false;
@@ -202,7 +202,7 @@ static bool same_address(const struct tcp_place *a, const struct tcp_place *b)
                : a->at.v4.sin_addr.s_addr == b->at.v4.sin_addr.s_addr;
 }
 
-bool swl_tcp_reaches(const struct tcp_place *a, const struct tcp_place *b)
+bool swl_tcp_reaches(const struct tcp_endpoint *a, const struct tcp_endpoint *b)
 {
     return a->host == b->host || a->host == 0 || b->host == 0 ||
            !(is_loopback(a) || is_loopback(b) || same_address(a, b));
@@ -297,7 +297,7 @@ static bool counts(const struct ifaddrs *all, const struct ifaddrs *a)
     return true;
 }
 
-bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why *why)
+bool swl_tcp_choose(const char *list, struct tcp_endpoint *place_p, struct tcp_why *why)
 {
     struct route routes[ROUTES_MAX];
     struct tcp_interface *found = NULL;

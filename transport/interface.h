@@ -4,7 +4,7 @@
 #ifndef SWL_INTERFACE_H
 #define SWL_INTERFACE_H
 
-#include "transport/tcp_place.h"
+#include "transport/tcp_endpoint.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,11 +14,11 @@ extern "C" {
 
 /* One address of an interface; at.any.sa_family 0: it has none. */
 struct tcp_interface {
-    struct tcp_place place;
+    struct tcp_endpoint place;
     bool up, carrier, loopback;
     bool bridge; /* of containers or virtual machines, as far as can be told */
-    uint32_t
-        metric; /* of its default route of this family, smaller is better; TCP_NO_ROUTE: none */
+    /* of its default route of this family, smaller is better; TCP_NO_ROUTE: none */
+    uint32_t metric;
 };
 
 /* Does the list take the interface? Syntax of NCCL_SOCKET_IFNAME: beginnings of names, separated by
@@ -34,10 +34,10 @@ int swl_tcp_pick(const struct tcp_interface *all, uint32_t n, const char *list,
                  const char *variable, struct tcp_why *why);
 
 /* The same for this host. The list comes from SWIMLANE_SOCKET_IFNAME or NCCL_SOCKET_IFNAME. */
-bool swl_tcp_choose(const char *list, struct tcp_place *place_p, struct tcp_why *why);
+bool swl_tcp_choose(const char *list, struct tcp_endpoint *place_p, struct tcp_why *why);
 
 /* false: they are on hosts apart and cannot mean each other: loopback, or one address for both. */
-bool swl_tcp_reaches(const struct tcp_place *a, const struct tcp_place *b);
+bool swl_tcp_reaches(const struct tcp_endpoint *a, const struct tcp_endpoint *b);
 
 #ifdef __cplusplus
 }

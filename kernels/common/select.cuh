@@ -28,7 +28,7 @@ SWL_DEV struct handle_view handle_view_at(const struct swl_device_group *g, cons
                                   (const uint32_t *)(memory + l->list),
                                   (const uint32_t *)(memory + l->list_start),
                                   (const uint32_t *)(memory + l->recv_n),
-                                  g->rank_place,
+                                  g->rank_location,
                                   g->per_expert,
                                   topk,
                                   g->shape.nlocal_experts};

@@ -55,7 +55,7 @@ SWL_DEV void places_begin(const struct dispatch_block *b)
     uint32_t *place = (uint32_t *)((char *)block_shared() + b->shared.places);
 
     for (uint32_t r = lane_id(); r < b->g->shape.nranks; r += 32)
-        place[r] = b->g->rank_place[r];
+        place[r] = b->g->rank_location[r];
 }
 
 SWL_DEV struct row_writer row_writer_of(const struct dispatch_block *b, const struct warp_job *job,

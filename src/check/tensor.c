@@ -122,7 +122,7 @@ static ncclResult_t nccl_result(const struct swl_tensor *t, ncclResult_t rc)
 static ncclResult_t check_window(struct swl_tensor *t, const struct swl_group_info *group,
                                  uint64_t bytes)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     void *base = NULL;
     size_t known = 0;
 
@@ -177,14 +177,14 @@ static ncclResult_t check_regions(struct swl_tensor *t, const struct swl_group_i
 /* Ordinary host memory would end in a fault on the device, which no group survives. */
 static ncclResult_t check_known(const struct swl_tensor *t)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     void *base;
     size_t bytes;
 
     if (t->view.window)
         return ncclSuccess;
     SWL_TRY(SWL_CUDA(swl_gpu_where(t->view.data, &place, &base, &bytes)));
-    SWL_ARG(place != SWL_GPU_PLACE_UNKNOWN,
+    SWL_ARG(place != SWL_GPU_MEMORY_UNKNOWN,
             "%s: %p is ordinary host memory, a device cannot reach it", t->field, t->view.data);
     return ncclSuccess;
 }

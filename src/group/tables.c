@@ -155,7 +155,7 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
     uint32_t *local_rank = (void *)(h + l->local_rank);
     uint32_t *gateway_local = (void *)(h + l->gateway_local);
     uint32_t *node_rank = (void *)(h + l->node_rank);
-    uint32_t *rank_place = (void *)(h + l->rank_place);
+    uint32_t *rank_location = (void *)(h + l->rank_location);
     struct swl_ring_end *out = (void *)(h + l->out);
     struct swl_ring_end *in = (void *)(h + l->in);
     uint32_t j = 0;
@@ -166,7 +166,7 @@ static void fill_places(char *h, const struct layout *l, const struct swl_tables
         node_rank[i] = SWL_NO_PEER;
     for (uint32_t r = 0; r < s->nranks; r++) {
         node_rank[t->rank_node[r] * s->max_local + t->rank_local[r]] = r;
-        rank_place[r] = t->rank_node[r] << 16 | t->rank_local[r];
+        rank_location[r] = t->rank_node[r] << 16 | t->rank_local[r];
     }
     memcpy(h + l->rank_node, t->rank_node, sizeof(uint32_t) * s->nranks);
     for (uint32_t r = 0; r < s->nranks; r++) {

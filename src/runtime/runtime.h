@@ -54,10 +54,10 @@ cudaError_t swl_gpu_host_malloc(void **ptr_p, size_t bytes);
 cudaError_t swl_gpu_host_free(void *ptr);
 cudaError_t swl_gpu_copy(void *dst, const void *src, size_t bytes, cudaStream_t stream); /* async */
 cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream);        /* async */
-enum swl_gpu_place { SWL_GPU_PLACE_UNKNOWN, SWL_GPU_PLACE_HOST, SWL_GPU_PLACE_DEVICE };
+enum swl_gpu_memory_kind { SWL_GPU_MEMORY_UNKNOWN, SWL_GPU_MEMORY_HOST, SWL_GPU_MEMORY_DEVICE };
 /* Where an address lives and, if the runtime knows, its allocation [*base_p, *base_p +
  * *bytes_p). */
-cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
+cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_memory_kind *place_p, void **base_p,
                           size_t *bytes_p);
 
 /* Memory and a NIC. A dmabuf of the device memory at ptr, page of the host by page, for the NIC's

@@ -170,22 +170,22 @@ TEST_F(OnGpu, ChildWritesThePage)
 
 TEST_F(OnGpu, AddressesAreFoundWhereTheyLive)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     void *base, *pinned = nullptr;
     size_t bytes;
     int local = 0;
     char *device = zeroed<char>(10000);
 
     ASSERT_EQ(swl_gpu_where(device + 100, &place, &base, &bytes), cudaSuccess);
-    EXPECT_EQ(place, SWL_GPU_PLACE_DEVICE);
+    EXPECT_EQ(place, SWL_GPU_MEMORY_DEVICE);
     EXPECT_LE(base, device);
     EXPECT_GE(static_cast<char *>(base) + bytes, device + 10000);
     ASSERT_EQ(swl_gpu_host_malloc(&pinned, 64), cudaSuccess);
     ASSERT_EQ(swl_gpu_where(pinned, &place, &base, &bytes), cudaSuccess);
-    EXPECT_EQ(place, SWL_GPU_PLACE_HOST);
+    EXPECT_EQ(place, SWL_GPU_MEMORY_HOST);
     EXPECT_EQ(swl_gpu_host_free(pinned), cudaSuccess);
     ASSERT_EQ(swl_gpu_where(&local, &place, &base, &bytes), cudaSuccess);
-    EXPECT_NE(place, SWL_GPU_PLACE_DEVICE);
+    EXPECT_NE(place, SWL_GPU_MEMORY_DEVICE);
     EXPECT_EQ(swl_gpu_pending_error(), cudaSuccess);
 }
 

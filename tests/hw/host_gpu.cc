@@ -62,9 +62,10 @@ cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t swl_gpu_where(const void *, enum swl_gpu_place *place_p, void **base_p, size_t *bytes_p)
+cudaError_t swl_gpu_where(const void *, enum swl_gpu_memory_kind *place_p, void **base_p,
+                          size_t *bytes_p)
 {
-    *place_p = SWL_GPU_PLACE_HOST;
+    *place_p = SWL_GPU_MEMORY_HOST;
     *base_p = nullptr;
     *bytes_p = 0;
     return cudaSuccess;

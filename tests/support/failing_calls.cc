@@ -129,7 +129,8 @@ RUNTIME_DROP(swl_gpu_host_free, (void *ptr), (ptr), ptr)
 RUNTIME(swl_gpu_copy, (void *to, const void *from, size_t bytes, cudaStream_t s),
         (to, from, bytes, s))
 RUNTIME(swl_gpu_fill, (void *to, int byte, size_t bytes, cudaStream_t s), (to, byte, bytes, s))
-RUNTIME(swl_gpu_where, (const void *ptr, enum swl_gpu_place *place, void **base, size_t *bytes),
+RUNTIME(swl_gpu_where,
+        (const void *ptr, enum swl_gpu_memory_kind *place, void **base, size_t *bytes),
         (ptr, place, base, bytes))
 RUNTIME_MAKE(swl_gpu_shared_malloc, (void **ptr, size_t bytes, struct swl_gpu_share *share),
              (ptr, bytes, share), *ptr)

@@ -116,15 +116,15 @@ cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
+cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_memory_kind *place_p, void **base_p,
                           size_t *bytes_p)
 {
-    *place_p = SWL_GPU_PLACE_UNKNOWN;
+    *place_p = SWL_GPU_MEMORY_UNKNOWN;
     *base_p = nullptr;
     *bytes_p = 0;
     for (const auto &block : gpu_blocks)
         if (block.first <= ptr && ptr < static_cast<char *>(block.first) + block.second)
-            *place_p = SWL_GPU_PLACE_DEVICE;
+            *place_p = SWL_GPU_MEMORY_DEVICE;
     return cudaSuccess;
 }
 

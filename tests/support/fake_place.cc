@@ -63,9 +63,10 @@ const char *swl_gpu_error_text(cudaError_t)
     return "a fake error";
 }
 
-cudaError_t swl_gpu_where(const void *, enum swl_gpu_place *place_p, void **base_p, size_t *bytes_p)
+cudaError_t swl_gpu_where(const void *, enum swl_gpu_memory_kind *place_p, void **base_p,
+                          size_t *bytes_p)
 {
-    *place_p = fake.memory_unknown ? SWL_GPU_PLACE_UNKNOWN : SWL_GPU_PLACE_DEVICE;
+    *place_p = fake.memory_unknown ? SWL_GPU_MEMORY_UNKNOWN : SWL_GPU_MEMORY_DEVICE;
     *base_p = at(0x100000); /* everything lies in one allocation of 16 MiB */
     *bytes_p = 0x1000000;
     return cudaSuccess;

@@ -178,7 +178,7 @@ TEST(TcpInterface, F94_TheRefusalNamesTheVariableThatWasSet)
 
     for (const char *name : names) {
         struct swl_options o;
-        struct tcp_place place;
+        struct tcp_endpoint place;
         struct tcp_why why = {};
 
         setenv(name, "nosuch", 1);
@@ -193,7 +193,7 @@ TEST(TcpInterface, F94_TheRefusalNamesTheVariableThatWasSet)
 
 TEST(TcpInterface, F92_HostsApartDoNotReachEachOthersLoopback)
 {
-    struct tcp_place a = lo.place, b = lo.place, c = one("eth0", "10.0.0.1").place;
+    struct tcp_endpoint a = lo.place, b = lo.place, c = one("eth0", "10.0.0.1").place;
 
     EXPECT_TRUE(swl_tcp_reaches(&a, &b)) << "nothing is known of the hosts";
     a.host = b.host = c.host = 7;

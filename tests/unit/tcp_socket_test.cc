@@ -1,6 +1,6 @@
 // Tests of the frames of the TCP wire and of its sockets, without a NIC.
 #include "transport/proxy/tcp/frame.h"
-#include "transport/tcp_place.h"
+#include "transport/tcp_endpoint.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(TcpFrame, EveryChangedBitIsNoticed)
 TEST(TcpSocket, SignalsDoNotEndConnecting)
 {
     struct sigaction counted = {}, before;
-    struct tcp_place place;
+    struct tcp_endpoint place;
     struct tcp_why why = {};
     const pthread_t me = pthread_self();
     int listener, fds[2];

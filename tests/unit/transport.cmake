@@ -16,12 +16,12 @@ swl_test(sysfs_test SOURCES sysfs_test.cc ${PROJECT_SOURCE_DIR}/transport/sysfs.
          ${PROJECT_SOURCE_DIR}/src/base/util.c LIBS swl_place LABELS unit)
 
 swl_test(tcp_socket_test SOURCES tcp_socket_test.cc ${PROJECT_SOURCE_DIR}/transport/proxy/tcp/frame.c
-         ${PROJECT_SOURCE_DIR}/transport/tcp_place.c ${PROJECT_SOURCE_DIR}/src/base/socket.c
+         ${PROJECT_SOURCE_DIR}/transport/tcp_endpoint.c ${PROJECT_SOURCE_DIR}/src/base/socket.c
          LIBS swl_flags LABELS unit)
 if(SWL_PLACE STREQUAL sim) # the log asks the emulator for its slot of a thread
     swl_test(tcp_interface_test SOURCES tcp_interface_test.cc
              ${PROJECT_SOURCE_DIR}/transport/interface.c
-             ${PROJECT_SOURCE_DIR}/transport/tcp_place.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
+             ${PROJECT_SOURCE_DIR}/transport/tcp_endpoint.c ${PROJECT_SOURCE_DIR}/transport/sysfs.c
              LIBS swl_runtime LABELS unit)
 endif()
 

@@ -51,11 +51,11 @@ bool swl_dma_add(struct swl_dma *, uint64_t *word, uint64_t value, uint64_t *old
 
 bool swl_dma_overtakes_nic(const void *p)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     size_t bytes;
     void *base;
 
-    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_PLACE_DEVICE;
+    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_MEMORY_DEVICE;
 }
 
 bool swl_dma_add_now(struct swl_dma *, uint64_t *word, uint64_t value)

@@ -31,20 +31,20 @@ struct helper {
 
 bool on_device(const void *p)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     size_t bytes;
     void *base;
 
-    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_PLACE_DEVICE;
+    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_MEMORY_DEVICE;
 }
 
 bool on_host(const void *p)
 {
-    enum swl_gpu_place place;
+    enum swl_gpu_memory_kind place;
     size_t bytes;
     void *base;
 
-    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_PLACE_HOST;
+    return swl_gpu_where(p, &place, &base, &bytes) == cudaSuccess && place == SWL_GPU_MEMORY_HOST;
 }
 
 /* core.cuh's way to memory. */

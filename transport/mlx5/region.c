@@ -89,15 +89,15 @@ static struct verbs_mr *register_any(struct mlx5_device *d, void *ptr, uint64_t 
                                      struct mlx5_reasons *why)
 {
     struct mlx5_reach reach = {.dmabuf_call = d->verbs.ibv_reg_dmabuf_mr != NULL};
-    enum swl_gpu_place place = SWL_GPU_PLACE_UNKNOWN;
+    enum swl_gpu_memory_kind place = SWL_GPU_MEMORY_UNKNOWN;
     struct verbs_mr *mr = NULL;
     enum mlx5_way way;
     size_t around;
     void *base;
 
     if (swl_gpu_where(ptr, &place, &base, &around) != cudaSuccess)
-        place = SWL_GPU_PLACE_UNKNOWN;
-    reach.device_memory = place == SWL_GPU_PLACE_DEVICE;
+        place = SWL_GPU_MEMORY_UNKNOWN;
+    reach.device_memory = place == SWL_GPU_MEMORY_DEVICE;
     reach.host_memory = !reach.device_memory;
     while (mr == NULL && (way = mlx5_next_way(&reach)) != MLX5_WAY_NONE) {
         errno = 0;

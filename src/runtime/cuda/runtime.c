@@ -210,7 +210,7 @@ cudaError_t swl_gpu_fill(void *dst, int byte, size_t bytes, cudaStream_t stream)
     return take_error(cudaMemsetAsync(dst, byte, bytes, stream));
 }
 
-cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **base_p,
+cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_memory_kind *place_p, void **base_p,
                           size_t *bytes_p)
 {
     const struct swl_driver *driver;
@@ -218,7 +218,7 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
     CUdeviceptr base;
     size_t bytes;
 
-    *place_p = SWL_GPU_PLACE_UNKNOWN;
+    *place_p = SWL_GPU_MEMORY_UNKNOWN;
     *base_p = NULL;
     *bytes_p = 0;
     cudaError_t error = take_error(cudaPointerGetAttributes(&at, ptr));
@@ -226,7 +226,7 @@ cudaError_t swl_gpu_where(const void *ptr, enum swl_gpu_place *place_p, void **b
         return cudaSuccess; /* an address the runtime has never seen */
     if (error != cudaSuccess || at.type == cudaMemoryTypeUnregistered)
         return error;
-    *place_p = at.type == cudaMemoryTypeHost ? SWL_GPU_PLACE_HOST : SWL_GPU_PLACE_DEVICE;
+    *place_p = at.type == cudaMemoryTypeHost ? SWL_GPU_MEMORY_HOST : SWL_GPU_MEMORY_DEVICE;
     if (swl_driver_get(&driver) == cudaSuccess &&
         driver->cuMemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)ptr) == CUDA_SUCCESS) {
         *base_p = (void *)(uintptr_t)base;

@@ -381,7 +381,7 @@ TEST(OobProcess, ARankThatIsKilledIsGoneBehindItsLastWord)
 // A process that has bound the name of rank 0's local socket: everybody can read it.
 pid_t impostor(const struct swl_control_address &address)
 {
-    struct control_place place;
+    struct control_endpoint place;
     struct sockaddr_un name = {};
     int told[2];
     char byte = 0;
@@ -490,7 +490,7 @@ TEST_P(Control, RanksThatCannotListenAreNamed)
 TEST(OobProcess, F92_HostsThatCannotMeanEachOtherAreNamed)
 {
     Channels c;
-    struct control_place place;
+    struct control_endpoint place;
     char why[320] = "";
 
     open_all(&c, 2, true);

@@ -38,20 +38,20 @@ TEST(Memory, TellsWhereAnAddressLives)
 {
     on_host([](struct swl_rank *) {
         char *device, *host, local;
-        enum swl_gpu_place place;
+        enum swl_gpu_memory_kind place;
         void *base;
         size_t bytes;
         struct cudaPointerAttributes about;
         OK(swl_gpu_malloc((void **)&device, 1000));
         OK(swl_gpu_host_malloc((void **)&host, 64));
         OK(swl_gpu_where(device + 999, &place, &base, &bytes));
-        EXPECT_EQ(place, SWL_GPU_PLACE_DEVICE);
+        EXPECT_EQ(place, SWL_GPU_MEMORY_DEVICE);
         EXPECT_EQ(base, device);
         EXPECT_EQ(bytes, 1000u);
         OK(swl_gpu_where(host, &place, &base, &bytes));
-        EXPECT_EQ(place, SWL_GPU_PLACE_HOST);
+        EXPECT_EQ(place, SWL_GPU_MEMORY_HOST);
         OK(swl_gpu_where(&local, &place, &base, &bytes));
-        EXPECT_EQ(place, SWL_GPU_PLACE_UNKNOWN);
+        EXPECT_EQ(place, SWL_GPU_MEMORY_UNKNOWN);
         OK(cudaPointerGetAttributes(&about, device + 1));
         EXPECT_EQ(about.type, cudaMemoryTypeDevice);
         EXPECT_EQ(about.device, 0);

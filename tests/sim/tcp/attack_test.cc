@@ -303,7 +303,7 @@ TEST(Attack, D_E1AnImpostorAtTheAddressOfARankIsNotBelieved)
                 }
             }
         });
-        control_place place;
+        control_endpoint place;
         sockaddr_in at;
 
         ASSERT_EQ(read(here[0], &at, sizeof(at)), static_cast<ssize_t>(sizeof(at)));

@@ -263,7 +263,7 @@ static ncclResult_t go_to_peer(struct tcp_wire *w, struct tcp_pair *p, const str
                                const struct tcp_hello *hello)
 {
     const uint64_t end = swl_gpu_now_ns() + w->config.timeout_ns;
-    struct tcp_place own = w->place;
+    struct tcp_endpoint own = w->place;
     struct tcp_why why = {.error = 0};
     char here[80], time[32];
     uint32_t answer;

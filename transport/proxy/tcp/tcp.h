@@ -16,7 +16,7 @@
 #include "transport/proxy/keys.h"
 #include "transport/proxy/tcp/frame.h"
 #include "transport/proxy/wire.h"
-#include "transport/tcp_place.h"
+#include "transport/tcp_endpoint.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,7 +35,7 @@ struct tcp_address {
     uint8_t nonce[16]; /* who connects must say it; the first field */
     uint8_t proof[16]; /* who listens must answer with it */
     uint32_t qp, generation;
-    struct tcp_place place;
+    struct tcp_endpoint place;
 };
 
 enum tcp_state {
@@ -97,7 +97,7 @@ struct tcp_wire {
     struct swl_wire_config config;
     struct swl_keys *keys;
     struct swl_gpu_mutex *lock;
-    struct tcp_place place;
+    struct tcp_endpoint place;
     int listener; /* -1: no queue pair waits for its peer */
     bool deaf;    /* the kernel gives no descriptors for connections; it was said */
     uint8_t nonce[16], proof[16];

@@ -1,12 +1,12 @@
-/* tcp_place.c: see tcp_place.h. Layer: transport. */
-#include "transport/tcp_place.h"
+/* tcp_endpoint.c: see tcp_endpoint.h. Layer: transport. */
+#include "transport/tcp_endpoint.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Returns -1. */
-static int fail(struct tcp_why *why, const char *what, const struct tcp_place *where, int error)
+static int fail(struct tcp_why *why, const char *what, const struct tcp_endpoint *where, int error)
 {
     char text[80];
 
@@ -16,7 +16,7 @@ static int fail(struct tcp_why *why, const char *what, const struct tcp_place *w
     return -1;
 }
 
-void swl_tcp_text(const struct tcp_place *place, char *text, size_t bytes)
+void swl_tcp_text(const struct tcp_endpoint *place, char *text, size_t bytes)
 {
     const bool v6 = place->at.any.sa_family == AF_INET6, named = place->interface[0] != '\0';
     char host[INET6_ADDRSTRLEN] = "?", port[8] = "";
@@ -31,14 +31,14 @@ void swl_tcp_text(const struct tcp_place *place, char *text, size_t bytes)
              named ? " (" : "", place->interface, named ? ")" : "");
 }
 
-int swl_tcp_listen(struct tcp_place *place, struct tcp_why *why)
+int swl_tcp_listen(struct tcp_endpoint *place, struct tcp_why *why)
 {
     const int fd = swl_socket_listen(&place->at);
 
     return fd < 0 ? fail(why, "cannot listen at", place, -fd) : fd;
 }
 
-int swl_tcp_connect(const struct tcp_place *place, uint64_t timeout_ns, struct tcp_why *why)
+int swl_tcp_connect(const struct tcp_endpoint *place, uint64_t timeout_ns, struct tcp_why *why)
 {
     const int fd = swl_socket_connect(&place->at, timeout_ns);
 
