@@ -336,12 +336,12 @@ TEST(ExchangeBeside, AllocationsInOrderOfAStreamDoNoHarm)
 /* Every byte of one slot's buffers, with the guards. */
 void copy_buffers(const FieldSlot &from, const FieldSlot &to)
 {
-    const std::vector<const FieldBuffer *> sources = from.buffers(), targets = to.buffers();
+    const std::vector<const StepBuffer *> sources = from.buffers(), targets = to.buffers();
 
     for (size_t i = 0; i < sources.size(); i++) {
         ASSERT_EQ(sources[i]->bytes, targets[i]->bytes);
         ASSERT_EQ(cudaMemcpy(targets[i]->base, sources[i]->base,
-                             sources[i]->bytes + 2 * FieldBuffer::guard, cudaMemcpyDeviceToDevice),
+                             sources[i]->bytes + 2 * StepBuffer::guard, cudaMemcpyDeviceToDevice),
                   cudaSuccess);
     }
     settle();

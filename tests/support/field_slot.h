@@ -7,92 +7,24 @@
 
 #include "src/runtime/runtime.h"
 #include "tests/support/field_step.h"
+#include "tests/support/step.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <sstream>
 
-/* Device memory between guards, filled with one byte. */
-struct FieldBuffer {
-    static constexpr size_t guard = 256;
-    static constexpr uint8_t guard_byte = 0xc3;
-
-    char *base = nullptr;
-    size_t bytes;
-    uint8_t fill;
-
-    FieldBuffer(size_t n, uint8_t byte) : bytes(n), fill(byte)
-    {
-        base = static_cast<char *>(pool_take(bytes + 2 * guard));
-        EXPECT_EQ(cudaMemset(base, guard_byte, bytes + 2 * guard), cudaSuccess);
-        if (bytes) {
-            EXPECT_EQ(cudaMemset(data(), fill, bytes), cudaSuccess);
-        }
-    }
-    ~FieldBuffer()
-    {
-        pool_give(base, bytes + 2 * guard);
-    }
-    FieldBuffer(const FieldBuffer &) = delete;
-    FieldBuffer &operator=(const FieldBuffer &) = delete;
-
-    char *data() const
-    {
-        return base + guard;
-    }
-    void put(const void *from, size_t n) const
-    {
-        if (n) {
-            EXPECT_EQ(cudaMemcpy(data(), from, n, cudaMemcpyHostToDevice), cudaSuccess);
-        }
-    }
-    /* The contents; empty when a guard was written. */
-    std::vector<char> get() const
-    {
-        std::vector<char> all(bytes + 2 * guard);
-
-        EXPECT_EQ(cudaMemcpy(all.data(), base, all.size(), cudaMemcpyDeviceToHost), cudaSuccess);
-        for (size_t i = 0; i < guard; i++)
-            if ((uint8_t)all[i] != guard_byte || (uint8_t)all[guard + bytes + i] != guard_byte)
-                return {};
-        return {all.begin() + guard, all.end() - guard};
-    }
-    void poison(uint8_t byte) const
-    {
-        EXPECT_EQ(cudaMemset(data(), byte, bytes), cudaSuccess);
-        settle();
-    }
-    /* Every byte is this one, the guards are whole. */
-    bool holds_only(uint8_t byte) const
-    {
-        const std::vector<char> all = get();
-
-        for (char c : all)
-            if ((uint8_t)c != byte)
-                return false;
-        return all.size() == bytes;
-    }
-};
-
-struct FieldSlot {
+struct FieldSlot : StepBuffers {
     const FieldStep &step;
     const FieldJob &job;
     int rank;
     size_t tokens, topk;
-    FieldBuffer ids, weights, in, expert_counters, total, source_counters, rows, row_weights,
-        row_ids, results, out;
-    void *rows_at; /* the tensor of received rows */
 
     FieldSlot(const FieldStep &of, int rank_)
-        : step(of), job(of.job), rank(rank_), tokens((size_t)of.ntokens[(size_t)rank_]),
-          topk((size_t)job.topk), ids(tokens * topk * 8, 0x5a), weights(tokens * topk * 4, 0x5a),
-          in(tokens * job.row_bytes(), 0xee),
-          expert_counters((size_t)job.local_experts() * 4, 0x5a), total(4, 0x5a),
-          source_counters((size_t)job.nranks() * 4, 0x5a),
-          rows(job.budget() * job.row_bytes(), 0xee), row_weights(job.budget() * topk * 4, 0x5a),
-          row_ids(job.budget() * topk * 8, 0x5a), results(job.budget() * job.row_bytes(), 0xee),
-          out(tokens * job.row_bytes(), 0xee), rows_at(rows.data())
+        : StepBuffers({(size_t)of.ntokens[(size_t)rank_], (size_t)of.job.topk,
+                       (size_t)of.job.hidden, of.job.budget(), of.job.dtype(), of.job.row_bytes()},
+                      (size_t)of.job.local_experts(), (size_t)of.job.nranks()),
+          step(of), job(of.job), rank(rank_), tokens(shape.tokens), topk(shape.topk)
     {
         const struct swl_oracle_rows &expected = step.rows(rank);
         std::vector<char> image(std::max(tokens, job.budget()) * job.row_bytes());
@@ -109,53 +41,10 @@ struct FieldSlot {
         settle();
     }
 
-    ncclResult_t update(ncclEpHandle_t handle, cudaStream_t stream)
-    {
-        Desc t(ncclInt64, ids, tokens, topk);
-        Desc e(ncclInt32, expert_counters, (size_t)job.local_experts()), n(ncclInt32, total, 1);
-        Desc s(ncclInt32, source_counters, (size_t)job.nranks());
-        ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
-
-        info.expert_counters = &e.t;
-        info.recv_total_counter = &n.t;
-        info.src_rank_counters = &s.t;
-        return ncclEpUpdateHandle(handle, &t.t, &info, stream);
-    }
-    ncclResult_t dispatch(ncclEpHandle_t handle, cudaStream_t stream)
-    {
-        Desc t(job.dtype(), in, tokens, (size_t)job.hidden), w(ncclFloat32, weights, tokens, topk);
-        Desc ot(job.dtype(), rows, job.budget(), (size_t)job.hidden);
-        Desc ow(ncclFloat32, row_weights, job.budget(), topk);
-        Desc oi(ncclInt64, row_ids, job.budget(), topk);
-        ncclEpDispatchInputs_t inputs = NCCL_EP_DISPATCH_INPUTS_INIT;
-        ncclEpDispatchOutputs_t outputs = NCCL_EP_DISPATCH_OUTPUTS_INIT;
-
-        ot.t.data = rows_at;
-        inputs.tokens = &t.t;
-        inputs.topk_weights = &w.t;
-        outputs.tokens = &ot.t;
-        outputs.topk_weights = &ow.t;
-        outputs.topk_idx = &oi.t;
-        return ncclEpDispatch(handle, &inputs, &outputs, nullptr, nullptr, stream);
-    }
     ncclResult_t combine(ncclEpHandle_t handle, cudaStream_t stream)
     {
-        Desc t(job.dtype(), step.identity ? rows : results, job.budget(), (size_t)job.hidden);
-        Desc o(job.dtype(), out, tokens, (size_t)job.hidden);
-        ncclEpCombineInputs_t inputs = NCCL_EP_COMBINE_INPUTS_INIT;
-        ncclEpCombineOutputs_t outputs = NCCL_EP_COMBINE_OUTPUTS_INIT;
-
-        if (step.identity)
-            t.t.data = rows_at;
-        inputs.tokens = &t.t;
-        outputs.tokens = &o.t;
-        return ncclEpCombine(handle, &inputs, &outputs, nullptr, stream);
-    }
-
-    std::vector<const FieldBuffer *> buffers() const
-    {
-        return {&ids,  &weights,     &in,      &expert_counters, &total, &source_counters,
-                &rows, &row_weights, &row_ids, &results,         &out};
+        return StepBuffers::combine(handle, stream, step.identity ? rows_at : results.data(),
+                                    job.budget());
     }
     /* After a whole step: the first thing that is not as it must be, or "". */
     std::string complaint() const
@@ -169,22 +58,7 @@ struct FieldSlot {
     }
 
   private:
-    struct Desc {
-        size_t sizes[2];
-        ncclEpTensor_t t = NCCL_EP_TENSOR_INIT;
-
-        Desc(ncclDataType_t dtype, const FieldBuffer &buffer, size_t a, size_t b = 0) : sizes{a, b}
-        {
-            t.ndim = b ? 2 : 1;
-            t.datatype = dtype;
-            t.data = buffer.bytes ? buffer.data() : nullptr; /* no tokens: no storage */
-            t.sizes = sizes;
-        }
-        Desc(const Desc &) = delete;
-        Desc &operator=(const Desc &) = delete;
-    };
-
-    bool got(const FieldBuffer &buffer, const char *name, std::vector<char> *all,
+    bool got(const StepBuffer &buffer, const char *name, std::vector<char> *all,
              std::ostream &why) const
     {
         *all = buffer.get();
@@ -200,7 +74,7 @@ struct FieldSlot {
         memcpy(&value, &all[i * sizeof(V)], sizeof(V));
         return value;
     }
-    bool counter_wrong(const FieldBuffer &buffer, const char *name, const int64_t *expected,
+    bool counter_wrong(const StepBuffer &buffer, const char *name, const int64_t *expected,
                        std::ostream &why) const
     {
         std::vector<char> all;
@@ -300,33 +174,13 @@ struct FieldSlot {
     }
 };
 
-struct FieldRank {
+struct FieldRank : StepRank {
     const FieldJob &job;
-    const swl_rank *self;
-    ncclEpGroup_t group = nullptr;
-    ncclEpHandle_t handle = nullptr;
-    cudaStream_t stream = nullptr;
 
     FieldRank(const FieldJob &of, const swl_rank *rank_, ncclComm_t comm = nullptr)
-        : job(of), self(rank_)
+        : StepRank(rank_, of.config(), of.topk, comm), job(of)
     {
-        const ncclEpGroupConfig_t config = job.config();
-
-        EXPECT_EQ(ncclEpCreateGroup(&group, comm ? comm : self->comm, &config), ncclSuccess)
-            << swimlaneLastError();
-        EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, job.topk, nullptr),
-                  ncclSuccess)
-            << swimlaneLastError();
-        EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     }
-    ~FieldRank()
-    {
-        EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
-        EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess) << swimlaneLastError();
-        EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-    }
-    FieldRank(const FieldRank &) = delete;
-    FieldRank &operator=(const FieldRank &) = delete;
 
     int rank() const
     {
@@ -340,17 +194,6 @@ struct FieldRank {
         EXPECT_EQ(slot.update(h, stream), ncclSuccess) << swimlaneLastError();
         EXPECT_EQ(slot.dispatch(h, stream), ncclSuccess) << swimlaneLastError();
         EXPECT_EQ(slot.combine(h, stream), ncclSuccess) << swimlaneLastError();
-    }
-    void sync()
-    {
-        EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    }
-    int bits()
-    {
-        int value = -1;
-
-        EXPECT_EQ(ncclEpGetAsyncError(group, &value), ncclSuccess);
-        return value;
     }
     /* What the group says about its failure: the sentence of a refused call. */
     std::string reason(FieldSlot &slot)

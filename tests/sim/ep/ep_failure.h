@@ -82,12 +82,11 @@ inline ncclEpGroupConfig_t failure_config(int nranks, unsigned qps)
 }
 
 struct FailingRank : GroupStep {
-    const swl_rank *self;
     int victim, steps = 0, nnodes = 0; // nnodes: for NO_CREDIT only
     bool accepted = true;              // all calls of the failing step
 
     FailingRank(const swl_rank *rank, int victim_rank, unsigned qps = 0)
-        : GroupStep(rank, failure_config(rank->nranks, qps)), self(rank), victim(victim_rank)
+        : GroupStep(rank, failure_config(rank->nranks, qps)), victim(victim_rank)
     {
     }
     bool is_victim() const

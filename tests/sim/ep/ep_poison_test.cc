@@ -31,7 +31,7 @@ bool overwritten(GroupStep &s, uint64_t behind_ns)
     bool failed;
 
     EXPECT_EQ(s.update(), ncclSuccess);
-    EXPECT_EQ(cudaMemsetAsync(s.d_rows, 0xff, s.rows * s.hidden * 4, s.stream), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(s.rows_at, 0xff, s.rows.bytes, s.stream), cudaSuccess);
     s.sync();
     set_poison(s.group, swl_poison_word(gen, 0));
     EXPECT_EQ(s.dispatch(), ncclSuccess);

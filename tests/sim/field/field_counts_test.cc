@@ -41,8 +41,8 @@ TEST(Field, ComparisonSeesOneWrongByte)
         field.enqueue(slot);
         field.sync();
         ASSERT_EQ(slot.complaint(), "");
-        for (const FieldBuffer *buffer : {&slot.expert_counters, &slot.total, &slot.source_counters,
-                                          &slot.rows, &slot.row_weights, &slot.row_ids, &slot.out})
+        for (const StepBuffer *buffer : {&slot.expert_counters, &slot.total, &slot.source_counters,
+                                         &slot.rows, &slot.row_weights, &slot.row_ids, &slot.out})
             for (char *at : {buffer->data() - 1, buffer->data(), buffer->data() + buffer->bytes - 1,
                              buffer->data() + buffer->bytes}) {
                 char old = 0, other = 0;

@@ -199,7 +199,7 @@ TEST(Field, F18_BuffersMayGoAfterLocalCompletion)
 
         step.seal();
         field_run(job, [&](FieldRank &field) {
-            const std::vector<const FieldBuffer *> none;
+            const std::vector<const StepBuffer *> none;
             std::unique_ptr<FieldSlot> gone;
 
             for (int i = 0; i < loops; i++) {
@@ -216,9 +216,9 @@ TEST(Field, F18_BuffersMayGoAfterLocalCompletion)
                     expect_comm_works(field.self); /* a barrier */
                 ASSERT_EQ(slot->complaint(), "");
                 EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
-                for (const FieldBuffer *buffer : slot->buffers())
+                for (const StepBuffer *buffer : slot->buffers())
                     buffer->poison(0xdd);
-                for (const FieldBuffer *buffer : gone ? gone->buffers() : none)
+                for (const StepBuffer *buffer : gone ? gone->buffers() : none)
                     ASSERT_TRUE(buffer->holds_only(0xdd)) << "a whole step after loop " << i - 1;
                 gone = std::move(slot);
             }

@@ -13,9 +13,7 @@ TEST(GroupCalls, StepsAreExact)
             GroupStep s(rank, small_config());
 
             for (int i = 0; i < 5; i++) {
-                ASSERT_EQ(s.step(), ncclSuccess);
-                s.sync();
-                s.expect_exact();
+                s.exact_step();
             }
             EXPECT_EQ(s.bits(), 0);
         });
@@ -28,9 +26,7 @@ TEST(GroupCalls, TheLongestTimeLimitIsNotAnOverflow)
 
         config.timeout_ns = UINT64_MAX;
         GroupStep s(rank, config);
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
         EXPECT_EQ(s.bits(), 0);
     });
 }
@@ -67,21 +63,20 @@ TEST(GroupCalls, ASourceAheadDoesNotCrossTheBudgetOfTheUpdateBefore)
     setenv("SWIMLANE_SOFT_FAULTS", "rank0.link2:stall=0+50ms", 1);
     on_ranks({1, 1, 1}, [](swl_rank *rank) {
         ncclEpGroupConfig_t config = small_config();
-        int64_t *d_first;
 
         config.max_recv_tokens_per_rank = 16;
         GroupStep s(rank, config); /* experts 3 to 5 are rank 1's */
-        d_first = s.d_ids;
+        const StepBuffer second(s.ids.size() * 8, 0);
+
         for (int64_t &id : s.ids)
             id = rank->rank == 0 ? 3 : -1;
         ASSERT_EQ(s.update(), ncclSuccess);
-        s.d_ids = static_cast<int64_t *>(pool_take(s.ids.size() * 8));
+        s.ids_at = second.data();
         for (int64_t &id : s.ids)
             id = rank->rank == 2 ? 3 : -1;
         ASSERT_EQ(s.update(), ncclSuccess);
         s.sync();
         EXPECT_EQ(s.bits(), 0);
-        pool_give(d_first, s.ids.size() * 8);
     });
     unsetenv("SWIMLANE_SOFT_FAULTS");
 }
@@ -221,9 +216,7 @@ TEST(GroupCalls, CallsThatACaptureForbidsAreInvalidUsage)
         EXPECT_EQ(ptr, nullptr);
         EXPECT_EQ(cudaStreamEndCapture(s.stream, &graph), cudaSuccess);
         EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
     });
 }
 
@@ -233,9 +226,7 @@ TEST(GroupCalls, CopiedHandleMemoryServesAnotherHandle)
         GroupStep s(rank, small_config());
 
         s.use_memory_of(0); /* the caller's own */
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
         s.move_memory();
         for (int i = 0; i < 2; i++) { /* no update through the new handle */
             ASSERT_EQ(s.dispatch(), ncclSuccess) << swimlaneLastError();
@@ -284,24 +275,18 @@ TEST(GroupCalls, LibraryMemoryIsReachedDirectly)
     for (const std::vector<int> &nodes : std::vector<std::vector<int>>{{3}, {2, 2}})
         on_ranks(nodes, [](swl_rank *rank) {
             GroupStep s(rank, small_config());
-            float *plain = s.d_rows;
             void *shared = nullptr;
 
             /* the last rank keeps its plain tensor */
-            ASSERT_EQ(swimlaneMemAlloc(s.group, GroupStep::rows * GroupStep::hidden * 4, &shared),
-                      ncclSuccess);
+            ASSERT_EQ(swimlaneMemAlloc(s.group, s.rows.bytes, &shared), ncclSuccess);
             if (rank->rank != rank->nranks - 1)
-                s.d_rows = static_cast<float *>(shared);
+                s.rows_at = shared;
             for (int i = 0; i < 5; i++) {
-                ASSERT_EQ(s.step(), ncclSuccess);
-                s.sync();
-                s.expect_exact();
+                s.exact_step();
             }
-            s.d_rows = plain;
+            s.rows_at = s.rows.data();
             EXPECT_EQ(swimlaneMemFree(s.group, shared), ncclSuccess);
-            ASSERT_EQ(s.step(), ncclSuccess);
-            s.sync();
-            s.expect_exact();
+            s.exact_step();
         });
 }
 

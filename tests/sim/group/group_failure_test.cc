@@ -18,9 +18,7 @@ void expect_recovery(GroupStep &s, swl_rank *rank, int steps)
     EXPECT_EQ(s.bits(), 0);
     expect_comm_works(rank);
     for (int i = 0; i < steps; i++) {
-        ASSERT_EQ(s.step(), ncclSuccess) << swimlaneLastError();
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
         ASSERT_EQ(s.bits(), 0);
     }
 }
@@ -206,18 +204,14 @@ TEST(GroupFailure, IdsBeyondTheExpertsAreFlaggedAndGoOn)
 
         if (rank->rank == 1)
             s.ids[3] = 1000;
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
         EXPECT_EQ(s.bits(), rank->rank == 1 ? BAD_ID : 0);
         ASSERT_EQ(s.step(), ncclSuccess);
         s.sync();
         EXPECT_EQ(ncclEpErrorClear(s.group), ncclSuccess); /* on its own: nothing is out of step */
         EXPECT_EQ(s.bits(), 0);
         s.ids[3] = 1;
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
     });
 }
 
@@ -251,9 +245,9 @@ TEST(GroupFailure, RowsUnlikeThoseOfOthersFailTheCallOnAllRanks)
                 if (mode == 0)
                     expect_accepted_or_told(s.dispatch(other ? 8 : 16));
                 else if (mode == 1)
-                    expect_accepted_or_told(s.combine(GroupStep::rows, other ? 8 : 16));
+                    expect_accepted_or_told(s.combine(GroupStep::budget, other ? 8 : 16));
                 else
-                    expect_accepted_or_told(s.combine(GroupStep::rows, other ? 32 : 16,
+                    expect_accepted_or_told(s.combine(GroupStep::budget, other ? 32 : 16,
                                                       other ? ncclBfloat16 : ncclFloat32));
                 s.sync();
                 EXPECT_EQ(s.bits(), TIMEOUT);
@@ -286,9 +280,7 @@ TEST(GroupFailure, ForeignHandleMemoryFailsTheCallOnAllRanks)
     on_ranks({2, 1}, [](swl_rank *rank) {
         GroupStep s(rank, small_config());
 
-        ASSERT_EQ(s.step(), ncclSuccess);
-        s.sync();
-        s.expect_exact();
+        s.exact_step();
         expect_comm_works(rank); /* nobody is in the step any more */
         if (rank->rank == 1)
             s.use_memory_of(0xff); /* bytes that no update wrote */

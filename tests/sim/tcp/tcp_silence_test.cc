@@ -87,9 +87,7 @@ int rank_main(struct swl_rank *rank, void *arg)
     config.timeout_ns = how->limit_ms * ms;
     EXPECT_EQ(enter_host(how->hosts, rank->node), 0);
     own = new GroupStep(rank, config);
-    EXPECT_EQ(own->step(), ncclSuccess) << swimlaneLastError();
-    own->sync();
-    own->expect_exact();
+    own->exact_step();
     expect_comm_works(rank);
     if (rank->rank == 1 && how->stop_ms)
         stop_for(how->stop_ms);
@@ -103,9 +101,7 @@ int rank_main(struct swl_rank *rank, void *arg)
     if (!how->missed)
         expect_comm_works(rank); // until then nothing is under way
     for (int i = 0; i < 3 && !how->missed; i++) {
-        EXPECT_EQ(own->step(), ncclSuccess) << swimlaneLastError();
-        own->sync();
-        own->expect_exact();
+        own->exact_step();
     }
     /* whoever ends is missed for that reason */
     for (int i = 0; rank->rank == 1 && how->missed && i < 6000 && word_of(0) == 0; i++)
