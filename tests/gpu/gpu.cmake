@@ -54,7 +54,7 @@ if(SWL_PLACE STREQUAL cuda)
     target_link_libraries(gpu_nic_bench PRIVATE swl_transport)
     target_include_directories(gpu_nic_bench BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/kernels/device/cuda)
     add_test(NAME gpu_nic_bench COMMAND gpu_nic_bench --quick)
-    set_tests_properties(gpu_nic_bench PROPERTIES TIMEOUT 120 LABELS gpu)
+    set_tests_properties(gpu_nic_bench PROPERTIES TIMEOUT 1200 LABELS gpu)
     swl_one_at_a_time(gpu_nic_bench)
 
     add_library(gpu_team_check OBJECT ${CMAKE_CURRENT_LIST_DIR}/team_check.cu)
@@ -62,5 +62,5 @@ if(SWL_PLACE STREQUAL cuda)
 
     add_test(NAME gpu_ptx_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptx_check
                                         ${CMAKE_CUDA_COMPILER})
-    set_tests_properties(gpu_ptx_check PROPERTIES TIMEOUT 300 LABELS nvcc)
+    set_tests_properties(gpu_ptx_check PROPERTIES TIMEOUT 3000 LABELS nvcc)
 endif()
