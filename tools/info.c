@@ -1,5 +1,6 @@
-/* info.c: swimlane-info: what this machine offers to the library and what the library makes of it, for
- * people and for reports of faults. Starts without GPU, driver, rdma-core or NIC. Layer: tools. */
+/* info.c: swimlane-info: what this machine offers to the library and what the library makes of it,
+ * for people and for reports of faults. Starts without GPU, driver, rdma-core or NIC. Layer:
+ * tools. */
 #include "tools/info.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* tcp_endpoint.h: where ends of the TCP wire and of control connections are, and sentences about what
- * fails there. Layer: transport, on src/base/socket.h. */
+/* tcp_endpoint.h: where ends of the TCP wire and of control connections are, and sentences about
+ * what fails there. Layer: transport, on src/base/socket.h. */
 #ifndef SWL_TCP_ENDPOINT_H
 #define SWL_TCP_ENDPOINT_H
 

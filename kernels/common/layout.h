@@ -98,8 +98,8 @@ struct swl_open_record {
 };
 static_assert(sizeof(struct swl_open_record) == 32, "open records leave the GPU");
 
-/* What ranks of other nodes, which see no entry record, find beside a count of at most 64 in its lower
- * seven bits: K, type and row size (modulo 512 KiB) of the sender's call. */
+/* What ranks of other nodes, which see no open record, find beside a count of at most 64 in its
+ * lower seven bits: K, type and row size (modulo 512 KiB) of the sender's call. */
 #define SWL_TAG_COUNT 127u
 SWL_HD uint32_t swl_call_tag(const struct swl_open_record *e)
 {

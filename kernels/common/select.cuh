@@ -1,7 +1,8 @@
 /* select.cuh: the view of a handle, and sorted lists of a token's selections. Layer: kernels.
  *
  * Lists are built in the warp's scratch memory and sorted by expert id: within a node that is the
- * order (gpu, expert), since ids are assigned to ranks and local ranks are numbered in rank order. */
+ * order (gpu, expert), since ids are assigned to ranks and local ranks are numbered in rank
+ * order. */
 #pragma once
 
 #include "kernels/common/args.h"
@@ -102,8 +103,8 @@ SWL_DEV struct warp_scratch *warp_scratch_of(const struct swl_block *b)
 /* Which ranks of the node a list is made for. */
 enum select_part { SELECT_ALL, SELECT_SELF, SELECT_PEERS };
 
-/* How the selections of one or several tokens are assigned to the lanes: lane r * topk + k looks after
- * selection k of token r, lane k of one token with more than 32 also after k + 32. */
+/* How the selections of one or several tokens are assigned to the lanes: lane r * topk + k looks
+ * after selection k of token r, lane k of one token with more than 32 also after k + 32. */
 struct lane_assignment {
     uint32_t tokens; /* at a time */
     uint32_t r, k;   /* of this lane; r >= tokens: none */
@@ -128,8 +129,8 @@ struct select_ahead {
     float weight[2];
 };
 
-/* All lanes; `token` is that of the lane's place in the lanes, if it has one. Loads only, so that they
- * pass while the warp does something else. */
+/* All lanes; `token` is that of the lane's assignment, if it has one. Loads only, so that
+ * they pass while the warp does something else. */
 SWL_DEV struct select_ahead select_load(const struct handle_view *h,
                                         const struct lane_assignment *d, bool valid, uint32_t token,
                                         const float *weights)
@@ -148,8 +149,8 @@ SWL_DEV struct select_ahead select_load(const struct handle_view *h,
     return s;
 }
 
-/* All lanes: keep what survives in `node`, carries all bits of `flags` and goes to `part`, seen from
- * local rank `self`. The lanes that have something left, as bits. */
+/* All lanes: keep what survives in `node`, carries all bits of `flags` and goes to `part`, seen
+ * from local rank `self`. The lanes that have something left, as bits. */
 SWL_DEV uint32_t select_filter(const struct handle_view *h, struct select_ahead *s, uint32_t node,
                                uint32_t self, uint32_t flags, enum select_part part)
 {
@@ -175,8 +176,8 @@ struct select_list {
     uint32_t of;   /* token of entry number lane_id(); entries from 32 on are token 0's */
 };
 
-/* Place in the list of a selection of expert `key`: behind `base` entries of tokens before, among the
- * `topk` keys at keys[]. */
+/* Place in the list of a selection of expert `key`: behind `base` entries of tokens before, among
+ * the `topk` keys at keys[]. */
 SWL_DEV uint32_t select_place(const uint32_t *keys, uint32_t topk, uint32_t base, uint32_t key)
 {
     for (uint32_t j = 0; j < topk; j++)

@@ -1,7 +1,8 @@
 /* wait.cuh: the body of every wait: poison, deadline, fault record. Layer: kernels; also used by
  * transport/qp.cuh. No other spin loop exists.
  *
- * A wait is   while (!condition) if (!wait_again(waiter, expected, seen, SWL_PAUSE(...))) return false;
+ * A wait is
+ *   while (!condition) if (!wait_again(waiter, expected, seen, SWL_PAUSE(...))) return false;
  * and ends because (a) the condition holds, (b) this rank or a peer gave the call up (poison), (c)
  * the deadline of the kernel passed, (d) the host asked to stop. In (c) and (d) the first lane to
  * see it writes the fault record and poisons the ranks of its node; the kernel's epilogue tells the

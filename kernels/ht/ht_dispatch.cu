@@ -1,7 +1,7 @@
 /* ht_dispatch.cu: the dispatch kernel, high throughput, layout FLAT. Layer: kernels.
  *
  * Role map of a channel (counts in struct swl_roles, numbers = enum swl_dispatch_role):
- *   odd SM   SEND, SEND_COORD, WRITE, RECEIVE       even SM   FORWARD, FORWARD_COORD, WRITE, RECEIVE
+ *   odd SM   SEND, SEND_COORD, WRITE, RECEIVE     even SM   FORWARD, FORWARD_COORD, WRITE, RECEIVE
  * With one node only WRITE and RECEIVE exist. kernels/README.md has the table of roles. */
 #include "kernels/common/kernels.h"
 #include "kernels/common/nic.cuh"

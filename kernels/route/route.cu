@@ -1,7 +1,9 @@
-/* route.cu: the kernel of UpdateHandle: exact rows of every token at every destination. Layer: kernels.
+/* route.cu: the kernel of UpdateHandle: exact rows of every token at every destination. Layer:
+ * kernels.
  *
- * All blocks count, place and finish the rows of their tokens; block 0 also talks to the other ranks.
- * Cost grows with the own tokens, the ranks and the experts. docs/protocol.md §1 has the steps. */
+ * All blocks count, place and finish the rows of their tokens; block 0 also talks to the other
+ * ranks. Cost grows with the own tokens, the ranks and the experts. docs/protocol.md §1 has the
+ * steps. */
 #include "kernels/common/kernels.h"
 #include "kernels/common/nic.cuh"
 #include "kernels/route/route_exchange.cuh"

@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A kernel starts when those before it in its queue have ended, and kernels of ranks wait for each other:
- * ranks that share a device in a process need a queue each. */
+/* A kernel starts when those before it in its queue have ended, and kernels of ranks wait for each
+ * other: ranks that share a device in a process need a queue each. */
 static ncclResult_t check_queues(const struct swl_rank_capabilities *own, uint32_t r,
                                  uint32_t sharing)
 {

@@ -6,9 +6,10 @@
  *   fibers     all ranks on fibers of the emulator, one deterministic schedule (emulator only)
  *   threads    one OS thread per rank in this process
  *   processes  one child process per rank; call before any other use of the device runtime
- *   nodes      likewise one per node, with a thread per rank: for emulated GPUs, which reach each other
- *              inside a process only
- *   launched   this process is one rank of a job that mpirun, srun or torchrun started (launch.h) */
+ *   nodes      likewise one per node, with a thread per rank: for emulated GPUs, which reach each
+ *              other inside a process only
+ *   launched   this process is one rank of a job that mpirun, srun or torchrun started
+ *              (launch.h) */
 #ifndef SWL_RANKS_H
 #define SWL_RANKS_H
 

@@ -24,6 +24,9 @@ RAW = re.compile(r"\b(printf|__trap|__threadfence\w*|asm|atomic[A-Z]\w+|__sync\w
 # The text of the call is part of the sentence: of a variable it says nothing.
 NO_CALL = re.compile(r"\bSWL_(CUDA|NCCL)\((\w+)\)")
 
+MAX_COLUMNS = 100  # of comments; the formatter leaves them alone
+COMMENT_LINE = re.compile(r"\s*(/\*|\*|//)")
+
 # Of these a profile or a backtrace must not show two: a static function whose name is one word.
 ONE_WORD = re.compile(r"^static (?!const|inline)[\w *]*?\b([a-z]+)\(", re.MULTILINE)
 
@@ -39,6 +42,10 @@ def long_functions(path, text):
 def problems_of(path, text):
     if path.startswith(PRODUCT):
         yield from long_functions(path, text)
+    if path.endswith(SOURCES):
+        for n, line in enumerate(text.split("\n"), 1):
+            if len(line) > MAX_COLUMNS and COMMENT_LINE.match(line):
+                yield f"line {n}: a comment ends behind column {MAX_COLUMNS}"
     lines = text.count("\n")
     if lines > MAX_LINES:
         yield f"{lines} lines, {MAX_LINES} is the end"

@@ -1,9 +1,9 @@
 /* abi.h: what we use of rdma-core's binary interface, declared by us.
  *
- * Layer: transport/rdma_core. No header of rdma-core is needed to build; verbs_abi_test compares every
- * struct, number and call of this file with the real headers where they are installed. Objects that
- * only pass through us keep rdma-core's names and stay incomplete. Functions and fields carry the
- * names of their symbols, so that a reader finds them in the manual. */
+ * Layer: transport/rdma_core. No header of rdma-core is needed to build; verbs_abi_test compares
+ * every struct, number and call of this file with the real headers where they are installed.
+ * Objects that only pass through us keep rdma-core's names and stay incomplete. Functions and
+ * fields carry the names of their symbols, so that a reader finds them in the manual. */
 #ifndef SWL_VERBS_ABI_H
 #define SWL_VERBS_ABI_H
 
