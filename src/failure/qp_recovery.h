@@ -13,8 +13,8 @@
  *       A rank that reads its own round in the peer's ASK knows that both are in this pair of
  *       rounds. Nothing broken at either end: this pair is done.
  *   ADDRESS {rounds, connection, address}   after a reset of all queue pairs of the pair: nothing
- *       of before arrives any more. Who has the peer's ADDRESS connects; then the words that the peer
- *       adds to rest.
+ *       of before arrives any more. Who has the peer's ADDRESS connects; then the words that the
+ *       peer adds to rest.
  *   WORDS {rounds, connection, 4 words}   what the peer's adds have brought there. Who has them
  *       counts on from them. The peer is connected, too: a pair that has all words may post.
  *   STOP {rounds, code}             this rank cannot go on; the peer need not wait for the limit.
