@@ -215,6 +215,13 @@ struct FieldRank : StepRank {
                           << (complaint.empty() ? "data is right" : complaint);
         return right;
     }
+    /* The same without a look at the bits. */
+    void run_exactly(FieldSlot &slot)
+    {
+        enqueue(slot);
+        sync();
+        ASSERT_EQ(slot.complaint(), "");
+    }
     /* One step, waited for and compared; false when something was wrong. */
     bool run(const FieldStep &step, int expected_bits = 0)
     {

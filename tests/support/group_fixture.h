@@ -35,6 +35,27 @@ inline uint64_t query(ncclEpGroup_t group, int key)
     return value;
 }
 
+inline ncclEpGroup_t create_group(const swl_rank *rank, unsigned topk = 2)
+{
+    ncclEpGroupConfig_t config = small_config();
+    ncclEpGroup_t group = nullptr;
+
+    config.num_topk = topk;
+    EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess) << swimlaneLastError();
+    return group;
+}
+
+inline ncclEpHandle_t init_handle(ncclEpGroup_t group, int topk = 2,
+                                  const ncclEpTensor_t *memory = nullptr)
+{
+    ncclEpHandle_t handle = nullptr;
+
+    EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, topk, memory),
+              ncclSuccess)
+        << swimlaneLastError();
+    return handle;
+}
+
 /* What every rank says, in the order of ranks: they reach each other through the communicator. */
 inline std::vector<int> said_by_all(const swl_rank *rank, int mine)
 {

@@ -54,6 +54,15 @@ struct StepBuffer {
                 return {};
         return {all.begin() + guard, all.end() - guard};
     }
+    /* The first values. */
+    template <class V> std::vector<V> values(size_t n) const
+    {
+        std::vector<V> all(n);
+
+        EXPECT_EQ(cudaMemcpy(all.data(), data(), n * sizeof(V), cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        return all;
+    }
     void poison(uint8_t byte) const
     {
         EXPECT_EQ(cudaMemset(data(), byte, bytes), cudaSuccess);
@@ -191,9 +200,7 @@ struct StepRank {
     void open_handle(int topk, const ncclEpTensor_t *memory = nullptr)
     {
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
-        EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, topk, memory),
-                  ncclSuccess)
-            << swimlaneLastError();
+        handle = init_handle(group, topk, memory);
     }
     void sync()
     {

@@ -98,10 +98,7 @@ TEST_F(DevxPair, OptionsOfBothFirmwaresAreUsedWhereBothHaveThem)
     open();
     ASSERT_EQ(connect(0), ncclSuccess);
     EXPECT_EQ(wire::get(fake.last(0x503)->in.data(), wire::ece), 0u);
-    for (int n = 0; n < 2; n++) {
-        ASSERT_EQ(nic[n]->ops->destroy(nic[n]), ncclSuccess);
-        nic[n] = nullptr;
-    }
+    close();
     fake.ece = true;
     open();
     ASSERT_EQ(connect(0), ncclSuccess);
@@ -172,10 +169,7 @@ TEST_F(DevxPair, F10_FailedQueuePairsAreNamedWithSyndromeAndEntry)
             const size_t commands = fake.commands.size();
             EXPECT_EQ(query(0).syndrome, syndrome); // known: the device is not asked again
             EXPECT_EQ(fake.commands.size(), commands);
-            for (int n = 0; n < 2; n++) {
-                ASSERT_EQ(nic[n]->ops->destroy(nic[n]), ncclSuccess);
-                nic[n] = nullptr;
-            }
+            close();
         }
 }
 
@@ -245,10 +239,7 @@ TEST_F(DevxPair, AQueuePairThatFailedToConnectConnectsAfterwards)
         exchange();
         EXPECT_EQ(connect(0), ncclSuccess) << step << ": " << swl_last_error();
         EXPECT_EQ(connect(1), ncclSuccess);
-        for (int n = 0; n < 2; n++) {
-            ASSERT_EQ(nic[n]->ops->destroy(nic[n]), ncclSuccess);
-            nic[n] = nullptr;
-        }
+        close();
     }
 }
 
@@ -265,10 +256,7 @@ TEST_F(DevxPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
         EXPECT_EQ(connect(0), ncclInvalidUsage) << step;
         EXPECT_EQ(nic[0]->ops->reset(nic[0], qp[0]), ncclSuccess) << step << swl_last_error();
         EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT) << step;
-        for (int n = 0; n < 2; n++) {
-            ASSERT_EQ(nic[n]->ops->destroy(nic[n]), ncclSuccess);
-            nic[n] = nullptr;
-        }
+        close();
     }
 }
 

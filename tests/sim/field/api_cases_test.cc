@@ -1,6 +1,6 @@
 /* api_cases_test.cc: field reports that end in equal results: index types, who applies the weights,
  * tensors at offsets of library memory. Two ranks, on one node and on two. */
-#include "tests/support/group_fixture.h"
+#include "tests/support/step.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,40 +22,6 @@ struct Variant {
     long library_offset = -1; /* of the received rows in library memory; -1 = plain memory */
 };
 
-struct Buffer {
-    void *ptr = nullptr;
-    size_t bytes;
-    explicit Buffer(size_t n, int fill = 0) : bytes(n)
-    {
-        EXPECT_EQ(cudaMalloc(&ptr, n), cudaSuccess);
-        EXPECT_EQ(cudaMemset(ptr, fill, n), cudaSuccess);
-    }
-    ~Buffer()
-    {
-        EXPECT_EQ(cudaFree(ptr), cudaSuccess);
-    }
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-};
-
-struct Desc {
-    size_t sizes[2];
-    ncclEpTensor_t t = NCCL_EP_TENSOR_INIT;
-    Desc(ncclDataType_t dtype, void *data, size_t a, size_t b = 0) : sizes{a, b}
-    {
-        t.ndim = b ? 2 : 1;
-        t.datatype = dtype;
-        t.data = data;
-        t.sizes = sizes;
-    }
-};
-
-template <class V> void put(void *to, const std::vector<V> &from)
-{
-    EXPECT_EQ(cudaMemcpy(to, from.data(), from.size() * sizeof(V), cudaMemcpyHostToDevice),
-              cudaSuccess);
-}
-
 template <class V> std::vector<V> get(const void *from, size_t n)
 {
     std::vector<V> to(n);
@@ -73,15 +39,15 @@ float weight_of(size_t i)
     return i % 2 ? 0.25f : 0.5f;
 }
 
-void put_ids(void *to, int rank, ncclDataType_t type)
+void put_ids(const StepBuffer &to, int rank, ncclDataType_t type)
 {
     std::vector<int64_t> wide;
     for (size_t i = 0; i < T * K; i++)
         wide.push_back(id_of(rank, i));
     if (type == ncclInt64)
-        put(to, wide);
+        to.put(wide.data(), wide.size() * 8);
     else
-        put(to, std::vector<int32_t>(wide.begin(), wide.end()));
+        to.put(std::vector<int32_t>(wide.begin(), wide.end()).data(), wide.size() * 4);
 }
 
 std::vector<float> tokens_of(int rank)
@@ -109,23 +75,24 @@ void run_step(const swl_rank *rank, const Variant &v, Result *result)
     std::vector<float> weights;
     for (size_t i = 0; i < T * K; i++)
         weights.push_back(weight_of(i));
-    Buffer ids(T * K * 8), in(T * H * 4), w(T * K * 4), out(T * H * 4), counters(L * 8);
-    Buffer plain(X * H * 4 + 2 * guard, 0x5a), out_w(X * K * 4), out_ids(X * K * 4);
+    const StepBuffer ids(T * K * 8, 0), in(T * H * 4, 0), w(T * K * 4, 0), out(T * H * 4, 0),
+        counters(L * 8, 0);
+    const StepBuffer plain(X * H * 4 + 2 * guard, 0x5a), out_w(X * K * 4, 0), out_ids(X * K * 4, 0);
     const size_t library_bytes = 8192 + X * H * 4;
-    char *rows = (char *)plain.ptr + guard;
+    char *rows = plain.data() + guard;
     if (v.library_offset >= 0) {
         ASSERT_EQ(swimlaneMemAlloc(group, library_bytes, &library), ncclSuccess);
         EXPECT_EQ(cudaMemset(library, 0x5a, library_bytes), cudaSuccess);
         rows = (char *)library + v.library_offset;
     }
-    put_ids(ids.ptr, rank->rank, v.id_type);
-    put(in.ptr, tokens_of(rank->rank));
-    put(w.ptr, weights);
+    put_ids(ids, rank->rank, v.id_type);
+    in.put(tokens_of(rank->rank).data(), in.bytes);
+    w.put(weights.data(), w.bytes);
 
-    Desc d_ids(v.id_type, ids.ptr, T, K), d_in(ncclFloat32, in.ptr, T, H);
-    Desc d_w(ncclFloat32, w.ptr, T, K), d_rows(ncclFloat32, rows, X, H);
-    Desc d_out_w(ncclFloat32, out_w.ptr, X, K), d_out_ids(ncclInt32, out_ids.ptr, X, K);
-    Desc d_out(ncclFloat32, out.ptr, T, H), d_counters(ncclInt64, counters.ptr, L);
+    StepTensor d_ids(v.id_type, ids, T, K), d_in(ncclFloat32, in, T, H);
+    StepTensor d_w(ncclFloat32, w, T, K), d_rows(ncclFloat32, rows, X, H);
+    StepTensor d_out_w(ncclFloat32, out_w, X, K), d_out_ids(ncclInt32, out_ids, X, K);
+    StepTensor d_out(ncclFloat32, out, T, H), d_counters(ncclInt64, counters, L);
     ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
     ncclEpDispatchInputs_t di = NCCL_EP_DISPATCH_INPUTS_INIT;
     ncclEpDispatchOutputs_t dout = NCCL_EP_DISPATCH_OUTPUTS_INIT;
@@ -154,13 +121,13 @@ void run_step(const swl_rank *rank, const Variant &v, Result *result)
     EXPECT_EQ(swimlaneHandleRecvCount(handle, &n), ncclSuccess);
     ASSERT_GE(n, 0);
     result->rows = get<float>(rows, (size_t)n * H);
-    result->weights = get<float>(out_w.ptr, X * K);
-    result->ids = get<int32_t>(out_ids.ptr, X * K);
-    result->counters = get<int64_t>(counters.ptr, L);
-    result->out = get<float>(out.ptr, T * H);
+    result->weights = out_w.values<float>(X * K);
+    result->ids = out_ids.values<int32_t>(X * K);
+    result->counters = counters.values<int64_t>(L);
+    result->out = out.values<float>(T * H);
 
     /* Nothing but the received rows was written. */
-    const char *whole = library ? (char *)library : (char *)plain.ptr;
+    const char *whole = library ? (char *)library : plain.data();
     const auto bytes = get<uint8_t>(whole, library ? library_bytes : plain.bytes);
     const size_t first = (size_t)(rows - whole), end = first + (size_t)n * H * 4;
     for (size_t i = 0; i < bytes.size(); i++)

@@ -38,9 +38,7 @@ TEST(Field, ComparisonSeesOneWrongByte)
     field_run(job, [&](FieldRank &field) {
         FieldSlot slot(step, field.rank());
 
-        field.enqueue(slot);
-        field.sync();
-        ASSERT_EQ(slot.complaint(), "");
+        field.run_exactly(slot);
         for (const StepBuffer *buffer : {&slot.expert_counters, &slot.total, &slot.source_counters,
                                          &slot.rows, &slot.row_weights, &slot.row_ids, &slot.out})
             for (char *at : {buffer->data() - 1, buffer->data(), buffer->data() + buffer->bytes - 1,
@@ -98,19 +96,14 @@ TEST(Field, F22_CountersAreTheHistogramOfReceivedIds)
     step.seal();
     field_run(job, [&](FieldRank &field) {
         FieldSlot slot(step, field.rank());
-        int32_t total = -1, counters[4] = {}, histogram[4] = {};
-        std::vector<int64_t> ids(job.budget() * 3);
+        int32_t histogram[4] = {};
         int nrows = 0;
 
-        field.enqueue(slot);
-        field.sync();
-        EXPECT_EQ(slot.complaint(), "");
-        EXPECT_EQ(cudaMemcpy(&total, slot.total.data(), 4, cudaMemcpyDeviceToHost), cudaSuccess);
-        EXPECT_EQ(cudaMemcpy(counters, slot.expert_counters.data(), 16, cudaMemcpyDeviceToHost),
-                  cudaSuccess);
-        EXPECT_EQ(
-            cudaMemcpy(ids.data(), slot.row_ids.data(), ids.size() * 8, cudaMemcpyDeviceToHost),
-            cudaSuccess);
+        field.run_exactly(slot);
+        const int32_t total = slot.total.values<int32_t>(1)[0];
+        const auto counters = slot.expert_counters.values<int32_t>(4);
+        const auto ids = slot.row_ids.values<int64_t>(job.budget() * 3);
+
         for (size_t i = 0; i < job.budget(); i++)
             nrows += ids[i * 3] != -1;
         for (int64_t id : ids)
@@ -140,9 +133,7 @@ TEST(Field, F24_GroupOfOneRankWorks)
         field_run(job, [&](FieldRank &field) {
             FieldSlot slot(step, 0);
 
-            field.enqueue(slot);
-            field.sync();
-            EXPECT_EQ(slot.complaint(), "");
+            field.run_exactly(slot);
             EXPECT_EQ(slot.out.get(), slot.in.get()); /* one rank, one row: the sum is the token */
         });
     }
@@ -227,23 +218,11 @@ TEST(Field, F72_TwoExpertsOnOneRankAreOneRow)
             const std::vector<float> expected_weights[] = {{0.125f, 2.0f, 0.25f, 0},
                                                            {0.5f, 0, 0, 0}};
             FieldSlot slot(step, field.rank());
-            std::vector<int64_t> ids(4);
-            std::vector<float> weights(4);
-            int32_t total = 0;
 
-            field.enqueue(slot);
-            field.sync();
-            EXPECT_EQ(slot.complaint(), "");
-            EXPECT_EQ(cudaMemcpy(&total, slot.total.data(), 4, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(cudaMemcpy(ids.data(), slot.row_ids.data(), 32, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(
-                cudaMemcpy(weights.data(), slot.row_weights.data(), 16, cudaMemcpyDeviceToHost),
-                cudaSuccess);
-            EXPECT_EQ(total, 1);
-            EXPECT_EQ(ids, expected[field.rank()]);
-            EXPECT_EQ(weights, expected_weights[field.rank()]);
+            field.run_exactly(slot);
+            EXPECT_EQ(slot.total.values<int32_t>(1)[0], 1);
+            EXPECT_EQ(slot.row_ids.values<int64_t>(4), expected[field.rank()]);
+            EXPECT_EQ(slot.row_weights.values<float>(4), expected_weights[field.rank()]);
         });
     }
 }
@@ -268,28 +247,15 @@ TEST(Field, F107_CopiesOfAnExpertOnOneRankAreOneRow)
             const std::vector<int64_t> expected = {0, 1, 0, 1, 0, -1, 1, -1};
             const std::vector<float> expected_sums = {0.75f, 0.75f, 0.5f, 2.0f};
             FieldSlot slot(step, field.rank());
-            std::vector<int64_t> ids(8);
-            std::vector<float> weights(8);
-            int32_t total = -1, counters[2] = {};
 
-            field.enqueue(slot);
-            field.sync();
-            EXPECT_EQ(slot.complaint(), "");
-            EXPECT_EQ(cudaMemcpy(&total, slot.total.data(), 4, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(total, field.rank() == 0 ? 4 : 0);
+            field.run_exactly(slot);
+            EXPECT_EQ(slot.total.values<int32_t>(1)[0], field.rank() == 0 ? 4 : 0);
             if (field.rank() == 1)
                 return;
-            EXPECT_EQ(cudaMemcpy(counters, slot.expert_counters.data(), 8, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(cudaMemcpy(ids.data(), slot.row_ids.data(), 64, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(
-                cudaMemcpy(weights.data(), slot.row_weights.data(), 32, cudaMemcpyDeviceToHost),
-                cudaSuccess);
-            EXPECT_EQ(counters[0], 3);
-            EXPECT_EQ(counters[1], 3);
-            EXPECT_EQ(ids, expected);
+            const auto weights = slot.row_weights.values<float>(8);
+
+            EXPECT_EQ(slot.expert_counters.values<int32_t>(2), (std::vector<int32_t>{3, 3}));
+            EXPECT_EQ(slot.row_ids.values<int64_t>(8), expected);
             for (size_t row = 0; row < 4; row++)
                 EXPECT_EQ(weights[2 * row] + weights[2 * row + 1], expected_sums[row]);
         });

@@ -53,9 +53,7 @@ TEST(Field, F64_GroupIsTheFirstUseOfACommunicator)
                     ASSERT_EQ(cudaMemset(memory, slot.rows.fill, slot.rows.bytes), cudaSuccess);
                     settle();
                     slot.rows_at = memory; /* a window reaches it */
-                    field.enqueue(slot);
-                    field.sync();
-                    EXPECT_EQ(slot.complaint(), "");
+                    field.run_exactly(slot);
                     EXPECT_TRUE(slot.rows.holds_only(slot.rows.fill));
                     EXPECT_EQ(swimlaneMemFree(field.group, memory), ncclSuccess);
                 }

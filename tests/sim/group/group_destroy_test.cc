@@ -6,30 +6,19 @@
 namespace
 {
 
-ncclEpGroup_t create(const swl_rank *rank)
-{
-    ncclEpGroupConfig_t config = small_config();
-    ncclEpGroup_t group = nullptr;
-
-    EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
-    return group;
-}
-
 TEST(GroupDestroy, F50OrdersOfDestruction)
 {
     on_ranks({2}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         ncclEpHandle_t handle = nullptr;
 
         /* (a) handle, then group */
-        ASSERT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
-                  ncclSuccess);
+        handle = init_handle(group);
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
         /* (b) group with a live handle */
-        group = create(rank);
-        ASSERT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 2, nullptr),
-                  ncclSuccess);
+        group = create_group(rank);
+        handle = init_handle(group);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
         /* (d) nothing */
@@ -42,7 +31,7 @@ TEST(GroupDestroy, ManyTimesOnOneCommunicator)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {
         for (int i = 0; i < 30; i++)
-            EXPECT_EQ(ncclEpGroupDestroy(create(rank)), ncclSuccess);
+            EXPECT_EQ(ncclEpGroupDestroy(create_group(rank)), ncclSuccess);
     });
 }
 
@@ -54,7 +43,7 @@ TEST(GroupDestroy, ALateRankIsWaitedForNoLongerThanTheLimit)
     const Variable limit("SWIMLANE_SETUP_TIMEOUT_MS", "2000");
 
     on_ranks({2}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
 
         if (rank->rank == 1)
             swl_gpu_sleep_ns(on_gpus ? 4000000000ull : 10000000000ull);
@@ -85,7 +74,7 @@ TEST(GroupDestroy, TheDeviceOfTheCallerStays)
         const int other = 1 - rank->device;
 
         ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
 
         EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
         EXPECT_EQ(device, other);

@@ -14,31 +14,12 @@ size_t mem_size(ncclEpGroup_t group, int topk)
     return bytes;
 }
 
-ncclEpGroup_t create(const swl_rank *rank, unsigned topk = 0)
-{
-    ncclEpGroupConfig_t config = small_config();
-    ncclEpGroup_t group = nullptr;
-
-    config.num_topk = topk;
-    EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
-    return group;
-}
-
-ncclEpHandle_t init(ncclEpGroup_t group, int topk, const ncclEpTensor_t *memory = nullptr)
-{
-    ncclEpHandle_t handle = nullptr;
-
-    EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, topk, memory),
-              ncclSuccess);
-    return handle;
-}
-
 TEST(Handle, MemSizeIsEqualOnAllRanksAndGrowsWithTopk)
 {
     static size_t seen[9][8];
 
     on_ranks({3, 1, 2}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank, 0);
 
         for (int topk = 1; topk <= 8; topk++) {
             seen[topk][rank->rank] = mem_size(group, topk);
@@ -60,8 +41,8 @@ TEST(Handle, MemSizeDependsOnTheGroupsShapeAlone)
 
     for (size_t repeat = 0; repeat < 2; repeat++)
         on_ranks({2}, [&](swl_rank *rank) {
-            ncclEpGroup_t group = create(rank);
-            ncclEpHandle_t handle = init(group, 2);
+            ncclEpGroup_t group = create_group(rank, 0);
+            ncclEpHandle_t handle = init_handle(group);
 
             seen[repeat][rank->rank] = mem_size(group, 2);
             EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
@@ -74,7 +55,7 @@ TEST(Handle, MemSizeDependsOnTheGroupsShapeAlone)
 TEST(Handle, InitLeavesTheCallersMemoryUntouched)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank, 0);
         size_t bytes = mem_size(group, 2);
         std::vector<unsigned char> before(bytes), after(bytes);
         ncclEpTensor_t tensor = NCCL_EP_TENSOR_INIT;
@@ -88,7 +69,7 @@ TEST(Handle, InitLeavesTheCallersMemoryUntouched)
         tensor.datatype = ncclUint8;
         tensor.data = memory;
         tensor.sizes = &bytes;
-        ncclEpHandle_t handle = init(group, 2, &tensor);
+        ncclEpHandle_t handle = init_handle(group, 2, &tensor);
 
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
         ASSERT_EQ(cudaMemcpy(after.data(), memory, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
@@ -105,18 +86,18 @@ TEST(Handle, InitLeavesTheCallersMemoryUntouched)
 TEST(Handle, LibraryMemoryIsPooled)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank, 0);
         std::vector<ncclEpHandle_t> handles;
 
         for (int i = 0; i < 3; i++)
-            handles.push_back(init(group, 2));
+            handles.push_back(init_handle(group));
         const uint64_t held = query(group, SWIMLANE_QUERY_DEVICE_BYTES);
 
         for (int step = 0; step < 1000; step++) {
             const size_t i = (size_t)step % handles.size();
 
             EXPECT_EQ(ncclEpHandleDestroy(handles[i]), ncclSuccess);
-            handles[i] = init(group, 2);
+            handles[i] = init_handle(group);
         }
         EXPECT_EQ(query(group, SWIMLANE_QUERY_DEVICE_BYTES), held);
         for (ncclEpHandle_t handle : handles)
@@ -128,11 +109,11 @@ TEST(Handle, LibraryMemoryIsPooled)
 TEST(Handle, ThousandsPerGroup)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank, 0);
         std::vector<ncclEpHandle_t> handles;
 
         for (int i = 0; i < 3000; i++)
-            handles.push_back(init(group, 2));
+            handles.push_back(init_handle(group));
         for (size_t i = 0; i < handles.size(); i += 2)
             EXPECT_EQ(ncclEpHandleDestroy(handles[i]), ncclSuccess);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess); /* the others become orphans */
@@ -144,7 +125,7 @@ TEST(Handle, ThousandsPerGroup)
 TEST(Handle, TopkOfTheGroupIsTheBound)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank, 2);
+        ncclEpGroup_t group = create_group(rank);
         ncclEpHandle_t handle = nullptr;
 
         EXPECT_EQ(ncclEpInitHandle(&handle, group, NCCL_EP_LAYOUT_FLAT, nullptr, 3, nullptr),
@@ -159,8 +140,8 @@ TEST(Handle, TopkOfTheGroupIsTheBound)
 TEST(Handle, OrphansOnlyLetThemselvesBeDestroyed)
 {
     on_ranks({2}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
-        ncclEpHandle_t handle = init(group, 2);
+        ncclEpGroup_t group = create_group(rank, 0);
+        ncclEpHandle_t handle = init_handle(group);
         int64_t rows = 5;
         int64_t ids[2] = {0, 1};
         size_t sizes[2] = {1, 2};
@@ -226,14 +207,14 @@ void expect_dead_group(ncclEpGroup_t group)
 TEST(Handle, D_D5_WhatWasDestroyedIsRefused)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
-        ncclEpHandle_t handle = init(group, 2);
+        ncclEpGroup_t group = create_group(rank, 0);
+        ncclEpHandle_t handle = init_handle(group);
 
         expect_dead_handle(reinterpret_cast<ncclEpHandle_t>(group));
         expect_dead_group(reinterpret_cast<ncclEpGroup_t>(handle));
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);
         expect_dead_handle(handle);
-        handle = init(group, 2);
+        handle = init_handle(group);
         EXPECT_EQ(ncclEpGroupDestroy(group), ncclSuccess);
         expect_dead_group(group);
         EXPECT_EQ(ncclEpHandleDestroy(handle), ncclSuccess);

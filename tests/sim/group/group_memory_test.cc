@@ -6,19 +6,10 @@
 namespace
 {
 
-ncclEpGroup_t create(const swl_rank *rank)
-{
-    ncclEpGroupConfig_t config = small_config();
-    ncclEpGroup_t group = nullptr;
-
-    EXPECT_EQ(ncclEpCreateGroup(&group, rank->comm, &config), ncclSuccess);
-    return group;
-}
-
 TEST(GroupMemory, AllocationsAreCountedAndGoBack)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         const uint64_t window = query(group, SWIMLANE_QUERY_WINDOW_BYTES);
         void *small = nullptr, *large = nullptr;
 
@@ -41,7 +32,7 @@ TEST(GroupMemory, AllocationsAreCountedAndGoBack)
 TEST(GroupMemory, WhatIsLeftGoesWithTheGroup)
 {
     on_ranks({2}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         void *ptr = nullptr;
 
         for (int i = 0; i < 3; i++)
@@ -54,7 +45,7 @@ TEST(GroupMemory, NoBytesAreRefusedInOneLine)
 {
     testing::internal::CaptureStderr();
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         void *ptr = group;
 
         EXPECT_EQ(swimlaneMemAlloc(group, 0, &ptr), ncclInvalidArgument);
@@ -71,7 +62,7 @@ TEST(GroupMemory, NoBytesAreRefusedInOneLine)
 TEST(GroupMemory, DifferentBytesAreRefusedOnAllRanks)
 {
     on_ranks({2, 1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         void *ptr = group;
 
         EXPECT_EQ(swimlaneMemAlloc(group, rank->rank == 1 ? 4096 : 8192, &ptr),
@@ -88,7 +79,7 @@ TEST(GroupMemory, DifferentBytesAreRefusedOnAllRanks)
 TEST(GroupMemory, TheNumberOfAllocationsIsBounded)
 {
     on_ranks({1}, [](swl_rank *rank) {
-        ncclEpGroup_t group = create(rank);
+        ncclEpGroup_t group = create_group(rank);
         void *ptr = nullptr, *last = nullptr;
         int n = 0;
 
