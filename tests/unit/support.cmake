@@ -36,6 +36,8 @@ if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
     set_tests_properties(functions_test PROPERTIES LABELS unit TIMEOUT 600)
     add_test(NAME words_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/words_test.py")
     set_tests_properties(words_test PROPERTIES LABELS unit TIMEOUT 600)
+    add_test(NAME sentences_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/sentences_test.py")
+    set_tests_properties(sentences_test PROPERTIES LABELS unit TIMEOUT 600)
     if(EXISTS "${PROJECT_SOURCE_DIR}/.git")
         add_test(NAME rules_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/support/rules.py"
                  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
@@ -43,5 +45,9 @@ if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
         add_test(NAME retired_words_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/support/words.py"
                  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
         set_tests_properties(retired_words_test PROPERTIES LABELS unit TIMEOUT 600)
+        add_test(NAME docs_sentences_test
+                 COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/support/sentences.py"
+                 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+        set_tests_properties(docs_sentences_test PROPERTIES LABELS unit TIMEOUT 600)
     endif()
 endif()
