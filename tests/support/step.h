@@ -1,5 +1,5 @@
-/* step.h: what all tests of whole steps have in common: buffers between guards, the tensors over them, the
- * three calls, and a rank with a group, a handle and a stream.
+/* step.h: what all tests of whole steps have in common: buffers between guards, the tensors over
+ * them, the three calls, and a rank with a group, a handle and a stream.
  *
  * Layer: tests. group_step.h adds tokens that are easy to change, field_slot.h the oracle. */
 #ifndef SWL_STEP_H
