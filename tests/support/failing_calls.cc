@@ -1,11 +1,11 @@
 // failing_calls.cc: see failing_calls.h.
 #include "tests/support/failing_calls.h"
+#include "tests/support/folder.h"
 
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
 #include "transport/nic.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 
 #include <map>
@@ -70,14 +70,7 @@ std::string held_objects()
 
 int held_descriptors()
 {
-    DIR *all = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (all && readdir(all))
-        n++;
-    if (all)
-        closedir(all);
-    return n;
+    return open_files();
 }
 
 /* ---- the runtime ---- */

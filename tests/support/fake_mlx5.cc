@@ -1,5 +1,6 @@
 // fake_mlx5.cc: rdma-core and the device; see fake_mlx5.h.
 #include "tests/support/fake_mlx5.h"
+#include "tests/support/folder.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
 
 FakeMlx5 fake;
 
@@ -64,14 +64,7 @@ void FakeMlx5::break_qp(uint32_t qpn, uint32_t entry, uint8_t syndrome)
 
 int open_fds()
 {
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    return n;
+    return open_files();
 }
 
 namespace

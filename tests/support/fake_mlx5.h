@@ -63,6 +63,12 @@ struct FakeMlx5 {
     std::string fail_name;
     int fail_errno = 12;
     uint8_t fail_status = 0;
+    void fail(const std::string &name, int at = 1)
+    {
+        fail_name = name;
+        fail_at = at;
+        calls = 0;
+    }
 
     // ---- what happened
     int calls = 0;

@@ -105,6 +105,19 @@ class Mlx5Pair : public Devx
             one = nullptr;
         }
     }
+    // A connection that fails by this call, and the next one, which does not.
+    void expect_connection_after(const char *call)
+    {
+        SCOPED_TRACE(call);
+        open();
+        fake.fail(call);
+        EXPECT_EQ(connect(0), ncclSystemError);
+        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT);
+        exchange();
+        EXPECT_EQ(connect(0), ncclSuccess) << swl_last_error();
+        EXPECT_EQ(connect(1), ncclSuccess);
+        close();
+    }
     ~Mlx5Pair() override
     {
         close();

@@ -228,19 +228,9 @@ TEST_F(DevxPair, ResetQueuePairsStartAnewAndRefuseOldPackets)
 
 TEST_F(DevxPair, AQueuePairThatFailedToConnectConnectsAfterwards)
 {
-    for (const char *step :
-         {"ibv_create_ah", "mlx5dv_init_obj", "obj_modify 0x503", "obj_modify 0x504"}) {
-        open();
-        fake.fail_name = step;
-        fake.fail_at = 1;
-        fake.calls = 0;
-        EXPECT_EQ(connect(0), ncclSystemError) << step;
-        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT) << step;
-        exchange();
-        EXPECT_EQ(connect(0), ncclSuccess) << step << ": " << swl_last_error();
-        EXPECT_EQ(connect(1), ncclSuccess);
-        close();
-    }
+    for (const char *call :
+         {"ibv_create_ah", "mlx5dv_init_obj", "obj_modify 0x503", "obj_modify 0x504"})
+        expect_connection_after(call);
 }
 
 TEST_F(DevxPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
@@ -248,9 +238,7 @@ TEST_F(DevxPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
     for (const char *step : {"obj_modify 0x50a", "swl_gpu_copy", "obj_modify 0x502"}) {
         open();
         ASSERT_EQ(connect(0), ncclSuccess);
-        fake.fail_name = step;
-        fake.fail_at = 1;
-        fake.calls = 0;
+        fake.fail(step);
         EXPECT_NE(nic[0]->ops->reset(nic[0], qp[0]), ncclSuccess) << step;
         EXPECT_EQ(query(0).state, SWL_NIC_QP_ERROR) << step;
         EXPECT_EQ(connect(0), ncclInvalidUsage) << step;

@@ -414,16 +414,12 @@ TEST_F(Devx, RegionWhosePiecesAreRefusedToo)
               ncclSystemError); // more pieces than a key has
     expect_said("cannot register 275951648768 bytes");
     for (int n = 2; n <= 4; n++) { // the first try is the whole
-        fake.fail_name = "ibv_reg_mr";
-        fake.fail_at = n;
-        fake.calls = 0;
+        fake.fail("ibv_reg_mr", n);
         EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
                   ncclSystemError);
         EXPECT_EQ(fake.count("mr"), 1);
     }
-    fake.fail_name = "obj_create 0x200";
-    fake.fail_at = 1;
-    fake.calls = 0;
+    fake.fail("obj_create 0x200");
     fake.fail_status = 8;
     EXPECT_EQ(nic->ops->reg_mr(nic, remote_memory, 3 * gib, SWL_NIC_REMOTE_WRITE, &r),
               ncclSystemError);

@@ -313,18 +313,8 @@ TEST_F(VerbsPair, ResetMakesAQueuePairAnewInTheSameMemory)
 
 TEST_F(VerbsPair, AQueuePairThatFailedToConnectConnectsAfterwards)
 {
-    for (const char *call : {"ibv_modify_qp 2", "ibv_modify_qp 3"}) {
-        open();
-        fake.fail_name = call;
-        fake.fail_at = 1;
-        fake.calls = 0;
-        EXPECT_EQ(connect(0), ncclSystemError) << call;
-        EXPECT_EQ(query(0).state, SWL_NIC_QP_INIT) << call;
-        exchange();
-        EXPECT_EQ(connect(0), ncclSuccess) << call << ": " << swl_last_error();
-        EXPECT_EQ(connect(1), ncclSuccess);
-        close();
-    }
+    for (const char *call : {"ibv_modify_qp 2", "ibv_modify_qp 3"})
+        expect_connection_after(call);
 }
 
 TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
@@ -335,9 +325,7 @@ TEST_F(VerbsPair, AQueuePairThatFailedToResetIsInErrorUntilItDoes)
 
         open();
         ASSERT_EQ(connect(0), ncclSuccess);
-        fake.fail_name = call;
-        fake.fail_at = 1;
-        fake.calls = 0;
+        fake.fail(call);
         EXPECT_EQ(nic[0]->ops->reset(nic[0], qp[0]), ncclSystemError) << call;
         EXPECT_EQ(query(0).state, SWL_NIC_QP_ERROR) << call;
         EXPECT_EQ(connect(0), ncclInvalidUsage) << call;

@@ -201,6 +201,16 @@ class VerbsPort : public ::testing::Test
         verbs.mlx5dv_is_supported = [](struct ibv_device *d) { return name_of(d)[0] != '!'; };
         verbs.mlx5dv_open_device = open_mlx5;
     }
+    // Three NICs, of which the last two are near the GPU.
+    struct swl_nic_proximity of_three(const SysfsTree &tree)
+    {
+        tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
+        tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
+        tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
+        tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
+        machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
+        return {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+    }
     bool open()
     {
         const bool ok = swl_port_open(&verbs, &want, &context, &port, why, sizeof(why));
@@ -358,14 +368,9 @@ TEST_F(VerbsPort, OldLibraryNeedsTheIndexOnEthernet)
 
 TEST_F(VerbsPort, NearestDeviceIsTakenAndEquallyNearOnesInTurn)
 {
-    SysfsTree tree;
-    struct swl_nic_proximity near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+    const SysfsTree tree;
+    struct swl_nic_proximity near = of_three(tree);
 
-    tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
-    tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
-    tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
-    tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
-    machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
     want.proximity = &near;
     for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_1"}) {
         machine.open = 0;
@@ -404,14 +409,9 @@ TEST_F(VerbsPort, TurnsAreAmongTheDevicesOfTheUsersList)
 
 TEST_F(VerbsPort, SeveralNicsAreTheNextInOrderOfDistance)
 {
-    SysfsTree tree;
-    struct swl_nic_proximity near = {tree.root.c_str(), "0000:1a:00.0", 0, 0};
+    const SysfsTree tree;
+    struct swl_nic_proximity near = of_three(tree);
 
-    tree.pci("pci0000:16/0000:16:01.0/0000:1a:00.0", 0);
-    tree.nic("mlx5_0", "pci0000:46/0000:46:01.0/0000:47:00.0", 0);
-    tree.nic("mlx5_1", "pci0000:16/0000:16:01.0/0000:1b:00.0", 0);
-    tree.nic("mlx5_2", "pci0000:16/0000:16:01.0/0000:1c:00.0", 0);
-    machine.names = {"mlx5_0", "mlx5_1", "mlx5_2"};
     want.proximity = &near;
     for (const char *name : {"mlx5_1", "mlx5_2", "mlx5_0"}) {
         machine.open = 0;

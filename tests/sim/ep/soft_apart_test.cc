@@ -2,6 +2,7 @@
 // calls over the software NIC between them, what is left afterwards, and what a killed process
 // leaves behind.
 #include "tests/support/ep_bench.h"
+#include "tests/support/folder.h"
 #include "tests/support/group_step.h"
 
 #include <dirent.h>
@@ -70,17 +71,6 @@ int files_held()
         target[length > 0 ? length : 0] = '\0';
         n += strstr(target, "memfd:swimlane") != nullptr;
     }
-    closedir(fds);
-    return n;
-}
-
-int fds_held()
-{
-    DIR *fds = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(fds))
-        n++;
     closedir(fds);
     return n;
 }
@@ -180,14 +170,14 @@ void expect_exact(const std::string &line, enum swl_place place)
                         place,
                         [&](struct swl_rank *rank) {
                             expect_comm_works(rank); // all are connected
-                            const int before = fds_held();
+                            const int before = open_files();
 
                             EXPECT_TRUE(bench_run(&options, rank->rank, rank->comm));
                             expect_comm_works(rank);
                             if (place != SWL_PLACE_PROCESSES)
                                 return; // other ranks of this process may not have ended
                             EXPECT_EQ(files_held(), 0);
-                            EXPECT_LE(fds_held(), before);
+                            EXPECT_LE(open_files(), before);
                         }),
               0);
     bench_options_free(&options);
@@ -237,18 +227,6 @@ TEST(SoftApart, EngineIsRefused)
 
 // ---- a killed process ----
 
-int shm_entries()
-{
-    DIR *folder = opendir("/dev/shm");
-    int n = 0;
-
-    while (folder && readdir(folder))
-        n++;
-    if (folder)
-        closedir(folder);
-    return n;
-}
-
 double seconds_since(uint64_t begin)
 {
     return (double)(swl_gpu_now_ns() - begin) / 1e9;
@@ -257,7 +235,7 @@ double seconds_since(uint64_t begin)
 /* Rank 2 is killed between two calls or while its own is under way. Every survivor names it. */
 void expect_killed_is_missed(const std::vector<int> &nodes, bool in_call)
 {
-    const int before = shm_entries();
+    const int before = folder_entries("/dev/shm");
     const int rc = run_apart(nodes, SWL_PLACE_PROCESSES, [&](struct swl_rank *rank) {
         ncclEpGroupConfig_t config = small_config();
         config.timeout_ns = 12 * second; // a sixteenth of it is more than a busy host may cost
@@ -302,7 +280,7 @@ void expect_killed_is_missed(const std::vector<int> &nodes, bool in_call)
     EXPECT_NE(rc, 0);
     EXPECT_EQ(notes()->failures[0], 1);
     EXPECT_EQ(notes()->failures[1], 1);
-    EXPECT_EQ(shm_entries(), before);
+    EXPECT_EQ(folder_entries("/dev/shm"), before);
 }
 
 TEST(SoftApart, ProcessKilledBetweenCallsIsMissed)

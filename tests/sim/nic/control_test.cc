@@ -4,11 +4,11 @@
 #include "sim/simt.h"
 #include "src/base/error.h"
 #include "src/runtime/runtime.h"
+#include "tests/support/folder.h"
 #include "transport/control_internal.h"
 
 #include <gtest/gtest.h>
 
-#include <dirent.h>
 #include <functional>
 #include <signal.h>
 #include <string.h>
@@ -131,25 +131,14 @@ bool receive(struct swl_control *control, uint32_t *peer_p, swl_control_message 
     return false;
 }
 
-int fds()
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(dir))
-        n++;
-    closedir(dir);
-    return n;
-}
-
 class Control : public testing::TestWithParam<bool>
 {
   protected:
-    int before = fds();
+    int before = open_files();
 
     void TearDown() override
     {
-        EXPECT_EQ(fds(), before) << "descriptors left open";
+        EXPECT_EQ(open_files(), before) << "descriptors left open";
     }
 };
 
