@@ -15,74 +15,51 @@ extern "C" {
 namespace
 {
 
+// Bytes of an element, or how many there are.
+using of_shape = uint64_t (*)(const struct swl_shape *s);
+const of_shape word = [](const struct swl_shape *) -> uint64_t { return 8; };
+const of_shape slot_bytes = [](const struct swl_shape *s) -> uint64_t { return swl_slot_bytes(s); };
+const of_shape request_bytes = [](const struct swl_shape *s) -> uint64_t {
+    return swl_request_bytes(s);
+};
+const of_shape partial_bytes = [](const struct swl_shape *s) -> uint64_t {
+    return swl_partial_bytes(s);
+};
+const of_shape count_bytes = [](const struct swl_shape *s) -> uint64_t {
+    return 4ull * swl_count_words(s);
+};
+const of_shape base_bytes = [](const struct swl_shape *s) -> uint64_t {
+    return 4ull * s->max_local;
+};
+const of_shape fix_bytes = [](const struct swl_shape *s) -> uint64_t {
+    return 4ull * s->max_local * s->nlocal_experts;
+};
+const of_shape one = [](const struct swl_shape *) -> uint64_t { return 1; };
+const of_shape in_slots = [](const struct swl_shape *s) -> uint64_t {
+    return (uint64_t)s->nserved * s->nrings * s->ring_slots;
+};
+const of_shape out_slots = [](const struct swl_shape *s) -> uint64_t {
+    return (uint64_t)swl_remote_nodes(s) * s->nrings * s->ring_slots;
+};
+const of_shape in_words = [](const struct swl_shape *s) -> uint64_t {
+    return (uint64_t)s->nserved * s->nrings;
+};
+const of_shape out_words = [](const struct swl_shape *s) -> uint64_t {
+    return (uint64_t)swl_remote_nodes(s) * s->nrings;
+};
+const of_shape sources = [](const struct swl_shape *s) -> uint64_t { return s->nserved; };
+const of_shape nodes = [](const struct swl_shape *s) -> uint64_t { return swl_remote_nodes(s); };
+
 // A field of the elements of a region of the window that NICs write, or a word that they add to.
 struct Field {
     const char *name;
-    size_t region; // of its offset in swl_window
-    uint64_t (*stride)(const struct swl_shape *shape);
-    uint64_t (*count)(const struct swl_shape *shape); // of elements
+    size_t region;          // of its offset in swl_window
+    of_shape stride, count; // of elements
     uint64_t at;
     uint32_t bytes;
     uint64_t
         most; // a larger value is told as such; UINT64_MAX: any may be right, or another check sees it
 };
-
-uint64_t word(const struct swl_shape *)
-{
-    return 8;
-}
-uint64_t slot_bytes(const struct swl_shape *s)
-{
-    return swl_slot_bytes(s);
-}
-uint64_t request_bytes(const struct swl_shape *s)
-{
-    return swl_request_bytes(s);
-}
-uint64_t partial_bytes(const struct swl_shape *s)
-{
-    return swl_partial_bytes(s);
-}
-uint64_t count_bytes(const struct swl_shape *s)
-{
-    return 4ull * swl_count_words(s);
-}
-uint64_t base_bytes(const struct swl_shape *s)
-{
-    return 4ull * s->max_local;
-}
-uint64_t fix_bytes(const struct swl_shape *s)
-{
-    return 4ull * s->max_local * s->nlocal_experts;
-}
-uint64_t one(const struct swl_shape *)
-{
-    return 1;
-}
-uint64_t in_slots(const struct swl_shape *s)
-{
-    return (uint64_t)s->nserved * s->nrings * s->ring_slots;
-}
-uint64_t out_slots(const struct swl_shape *s)
-{
-    return (uint64_t)swl_remote_nodes(s) * s->nrings * s->ring_slots;
-}
-uint64_t in_words(const struct swl_shape *s)
-{
-    return (uint64_t)s->nserved * s->nrings;
-}
-uint64_t out_words(const struct swl_shape *s)
-{
-    return (uint64_t)swl_remote_nodes(s) * s->nrings;
-}
-uint64_t sources(const struct swl_shape *s)
-{
-    return s->nserved;
-}
-uint64_t nodes(const struct swl_shape *s)
-{
-    return swl_remote_nodes(s);
-}
 
 constexpr uint32_t nlocal = 2, nexperts = 2; // of a node; of a rank
 constexpr uint64_t any = UINT64_MAX;

@@ -23,19 +23,6 @@ NIC_TEST(Tcp, WholeFrameIsPlacedAndAcknowledged, nic_run, 1, over_tcp())
     EXPECT_EQ(word_at(*s.me, 64), 4711u);
 }
 
-void corrupted_frame(nic_world &w)
-{
-    scene s(w, first_nonce);
-    std::vector<uint8_t> v;
-
-    s.meet();
-    v = s.write(0, 4711);
-    v[sizeof(struct tcp_frame) + 3] ^= 0x10;
-    s.p.put(v);
-    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
-    EXPECT_EQ(word_at(*s.me, 64), 0u);
-}
-
 // A child of the NIC's process, forked meanwhile, has the connection, too: the peer hears of the
 // end all the same.
 NIC_TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo, nic_run, 1, over_tcp())
@@ -61,36 +48,6 @@ NIC_TEST(Tcp, D_C10_AConnectionEndsAlsoWhereAChildHasItToo, nic_run, 1, over_tcp
     EXPECT_EQ(n, 0);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-}
-
-void frame_twice(nic_world &w)
-{
-    scene s(w, first_nonce);
-    std::vector<uint8_t> v;
-
-    s.meet();
-    v = s.write(0, 1);
-    s.p.put(v);
-    s.p.put(v);
-    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
-}
-
-void alien_frame(nic_world &w)
-{
-    scene s(w, first_nonce);
-
-    s.meet();
-    s.p.put(std::vector<uint8_t>(200, 'x'));
-    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
-}
-
-void answer_without_question(nic_world &w)
-{
-    scene s(w, first_nonce);
-
-    s.meet();
-    s.p.put(s.p.frame(TCP_OLD, {}, ""));
-    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
 }
 
 NIC_TEST(Tcp, ConnectionCutInsideAFrameEndsTheQueuePair, nic_run, 1, over_tcp())
@@ -312,14 +269,31 @@ NIC_TEST(Tcp, DestroyedPeerIsAnErrorOnlyForWhoWantsSomething, nic_run, 1, over_t
     EXPECT_EQ(nic_await(qp).syndrome, static_cast<uint32_t>(SWL_SYNDROME_RETRY));
 }
 
-} // namespace
+int damage; // 0 to 3
+
+void damaged(nic_world &w)
+{
+    scene s(w, first_nonce);
+
+    s.meet();
+    std::vector<uint8_t> v = s.write(0, 4711);
+    if (damage == 0) // corrupted
+        v[sizeof(struct tcp_frame) + 3] ^= 0x10;
+    if (damage == 1) // an alien
+        v.assign(200, 'x');
+    if (damage == 2) // an answer without a question
+        v = s.p.frame(TCP_OLD, {}, "");
+    s.p.put(v);
+    if (damage == 3) // sent twice
+        s.p.put(v);
+    s.expect_failed(SWL_SYNDROME_BAD_RESPONSE);
+    EXPECT_EQ(word_at(*s.me, 64), damage == 3 ? 4711u : 0u);
+}
 
 TEST(Tcp, DamagedFrameEndsTheQueuePairAndIsNotPlaced)
 {
-    nic_run(0, over_tcp(), corrupted_frame);
-    nic_run(0, over_tcp(), frame_twice);
-    nic_run(0, over_tcp(), alien_frame);
-    nic_run(0, over_tcp(), answer_without_question);
+    for (damage = 0; damage < 4; damage++)
+        nic_run(0, over_tcp(), damaged);
 }
 
 TEST(Tcp, ConnectSaysWhyThereIsNobody)
@@ -327,3 +301,5 @@ TEST(Tcp, ConnectSaysWhyThereIsNobody)
     nic_run(0, over_tcp(), nobody_listens);
     nic_run(0, over_tcp(), nobody_answers);
 }
+
+} // namespace
