@@ -13,9 +13,9 @@ static void help(void)
 {
     puts("usage: swimlane-info [--json] [--nodes N] [--ranks-per-node N] [--root DIR]\n"
          "                     [--gpu PCI]\n"
-         "Tells what GPUs, NICs and kernel of this machine offer, which transports work here and\n"
-         "why others do not, what ranks like this one would choose, and every variable. What is\n"
-         "wrong is said beside the fact.\n\n"
+         "Lists what GPUs, NICs and kernel of this machine offer, which transports work here and\n"
+         "why others do not, what ranks like this one would choose, and every variable. A problem\n"
+         "stands beside the fact.\n\n"
          "  --json              one JSON object\n"
          "  --nodes N           layout of the choice, 1 to 4096 (2)\n"
          "  --ranks-per-node N  likewise, 1 to 4096 (1)\n"

@@ -36,7 +36,7 @@
 #define AGAIN_NS       UINT64_C(5000000)    /* between calls of a peer */
 #define ATTEMPT_NS     UINT64_C(1000000000) /* of one connect over TCP */
 #define LOCAL_NAME     48u
-#define SILENCE_NS     UINT64_C(1000000000) /* at least: a packet that is lost takes 200 ms and more */
+#define SILENCE_NS     UINT64_C(1000000000) /* at least: a lost packet takes 200 ms and more */
 
 /* What exists only while the ranks meet. */
 struct control_meeting {

@@ -31,8 +31,8 @@ enum swl_control_kind {
     SWL_CONTROL_HELLO = 1, /* the layer's own: first message of a connection */
     SWL_CONTROL_WELCOME,   /* the layer's own: the answer */
     SWL_CONTROL_BYE,       /* the layer's own: the group ends here in good order */
-    SWL_CONTROL_GONE, /* received when a connection has ended without BYE; value[0]: errno, 0 = closed */
-    SWL_CONTROL_USER, /* first kind of the user */
+    SWL_CONTROL_GONE,      /* a connection has ended without BYE; value[0]: errno, 0 = closed */
+    SWL_CONTROL_USER,      /* first kind of the user */
 };
 
 #define SWL_CONTROL_VALUES 8u

@@ -39,13 +39,11 @@ struct swl_rdma_config {
     void *window;          /* symmetric window of this rank, device memory */
     uint64_t signal_bytes; /* [0, signal_bytes): signal words, registered strict */
     uint64_t window_bytes; /* of the whole window; the rest is payload, relaxed */
-    uint64_t
-        *error_word; /* word in host memory that peers may write, registered strict; NULL = none */
-    void *
-        tables; /* device memory of swl_rdma_table_bytes(nconnections), the caller's; until destroy */
-    uint64_t timeout_ns; /* of every operation of the host that waits */
-    uint64_t silence_ns; /* as in nic.h */
-    uint32_t driver;     /* enum swl_transport_bit of connections that name none */
+    uint64_t *error_word;  /* in host memory, peers may write it, registered strict; NULL = none */
+    void *tables;          /* device memory of swl_rdma_table_bytes(nconnections), the caller's */
+    uint64_t timeout_ns;   /* of every operation of the host that waits */
+    uint64_t silence_ns;   /* as in nic.h */
+    uint32_t driver;       /* enum swl_transport_bit of connections that name none */
     struct swl_nic_settings settings;
     uint32_t gpu_blocks;  /* of every kernel, by swl_rdma_blocks on this rank */
     uint64_t first_index; /* test: first index of every queue, 0 otherwise */

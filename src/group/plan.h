@@ -30,7 +30,7 @@ extern "C" {
 #define SWL_ROUTE_SCRATCH_BYTES (UINT64_C(16) << 20)
 #define SWL_NETWORK_RING_BYTES  (UINT64_C(1) << 20) /* aim for one ring, more for huge rows */
 #define SWL_LOCAL_RING_AIM      (UINT64_C(256) << 10)
-#define SWL_LOCAL_RINGS_AIM     (UINT64_C(128) << 20) /* of a rank; more only for eight slots a ring */
+#define SWL_LOCAL_RINGS_AIM     (UINT64_C(128) << 20) /* of a rank; more for eight slots a ring */
 
 /* What one rank tells about its device and its hints; 0 in a hint = none. */
 struct swl_rank_capabilities {

@@ -46,6 +46,7 @@ template <class R, class... A> struct plain<R (*)(A...) noexcept> {
               SAME_8, SAME_7, SAME_6, SAME_5, SAME_4, SAME_3, SAME_2, SAME_1, )                    \
     (mine, real, __VA_ARGS__)
 #define SAME_PICK(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, pick, ...) pick
+/* clang-format off */
 #define SAME_1(m, r, f)                                                      EXPECT_SAME_FIELD(m, f, r, f);
 #define SAME_2(m, r, f, ...)                                                 SAME_1(m, r, f) SAME_1(m, r, __VA_ARGS__)
 #define SAME_3(m, r, f, ...)                                                 SAME_1(m, r, f) SAME_2(m, r, __VA_ARGS__)
@@ -62,5 +63,6 @@ template <class R, class... A> struct plain<R (*)(A...) noexcept> {
 #define SAME_14(m, r, f, ...)                                                SAME_1(m, r, f) SAME_13(m, r, __VA_ARGS__)
 #define SAME_15(m, r, f, ...)                                                SAME_1(m, r, f) SAME_14(m, r, __VA_ARGS__)
 #define SAME_16(m, r, f, ...)                                                SAME_1(m, r, f) SAME_15(m, r, __VA_ARGS__)
+/* clang-format on */
 
 #define EXPECT_SAME_SIZE(mine, real) EXPECT_EQ(sizeof(struct mine), sizeof(struct real)) << #mine

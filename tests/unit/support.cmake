@@ -38,6 +38,8 @@ if(Python3_FOUND AND SWL_PLACE STREQUAL sim AND NOT SWL_SANITIZE)
     set_tests_properties(words_test PROPERTIES LABELS unit TIMEOUT 600)
     add_test(NAME sentences_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/sentences_test.py")
     set_tests_properties(sentences_test PROPERTIES LABELS unit TIMEOUT 600)
+    add_test(NAME columns_test COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/columns_test.py")
+    set_tests_properties(columns_test PROPERTIES LABELS unit TIMEOUT 600)
     if(EXISTS "${PROJECT_SOURCE_DIR}/.git")
         add_test(NAME rules_test COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tools/support/rules.py"
                  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")

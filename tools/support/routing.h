@@ -17,9 +17,9 @@ extern "C" {
 
 enum swl_routing_kind {
     SWL_ROUTING_UNIFORM,
-    SWL_ROUTING_ZIPF, /* expert e with probability ~ 1/(e+1)^skew */
-    SWL_ROUTING_HOT,  /* a share of the tokens has expert 0 among its choices */
-    SWL_ROUTING_BLOCKS, /* so many tokens choose experts of one rank, the next ones of the next rank */
+    SWL_ROUTING_ZIPF,   /* expert e with probability ~ 1/(e+1)^skew */
+    SWL_ROUTING_HOT,    /* a share of the tokens has expert 0 among its choices */
+    SWL_ROUTING_BLOCKS, /* so many tokens choose experts of one rank, the next ones of the next */
     SWL_ROUTING_SILENT, /* nobody chooses experts of the last so many ranks */
     SWL_ROUTING_FILE    /* ids of a model */
 };

@@ -57,8 +57,7 @@ struct Field {
     of_shape stride, count; // of elements
     uint64_t at;
     uint32_t bytes;
-    uint64_t
-        most; // a larger value is told as such; UINT64_MAX: any may be right, or another check sees it
+    uint64_t most; // a larger value is named as such; UINT64_MAX: other checks see it, or none
 };
 
 constexpr uint32_t nlocal = 2, nexperts = 2; // of a node; of a rank

@@ -22,8 +22,8 @@ extern "C" {
 
 enum tcp_kind {
     TCP_HELLO = 1, /* first frame of who has connected: struct tcp_hello */
-    TCP_WELCOME, /* the answer, with the same struct: from = proof of the NIC; both ends may go on */
-    TCP_REFUSE,  /* the answer: value = enum tcp_refusal */
+    TCP_WELCOME,   /* the answer, with the same struct: from = proof of the NIC */
+    TCP_REFUSE,    /* the answer: value = enum tcp_refusal */
     TCP_NOP,
     TCP_WRITE, /* bytes [offset, offset + bytes) of a WRITE of total bytes */
     TCP_READ,
