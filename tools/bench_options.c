@@ -303,7 +303,7 @@ static const struct row rows[] = {
     {"ranks-per-node", "N", "ranks of a node (4; on one GPU 2, on several one a GPU, or as the launcher says)", take_count, AT(ranks_per_node)},
     {"node-sizes", "A,B,..", "nodes of different sizes, instead of the two above", take_node_sizes, 0},
     {"ranks-order", "ORDER", "contiguous (default) or interleaved over the nodes", take_order, 0},
-    {"place", "PLACE", "fibers (emulator, repeatable), threads, processes (emulated: one a node), or (not emulated) launched (by mpirun, srun, torchrun)", take_place, 0},
+    {"place", "PLACE", "fibers (emulator, repeatable), threads, processes (emulator: one a node), or launched (GPUs: by mpirun, srun or torchrun)", take_place, 0},
     {"ranks-per-gpu", "N", "ranks that share a GPU (as few as possible)", take_count, AT(ranks_per_gpu)},
     {"devices", "A,B,..", "GPUs for the ranks in turn", take_devices, 0},
     {"comm", "NAME", "communicator: nccl, standin or auto (default: nccl where it can)", take_comm, 0},
