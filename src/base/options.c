@@ -239,7 +239,8 @@ static void warn_of_words(const struct swl_option_row *row, const char *name, co
     int length;
 
     say_words(row, words);
-    (void)parse_words(row, text, &bits, &unknown);
+    if (parse_words(row, text, &bits, &unknown))
+        return;
     length = (int)strcspn(unknown, ",");
     if (place_of(row, unknown, (size_t)length) == 0)
         swl_log(SWL_LEVEL_WARN, "%s '%.*s' stands for itself only and in no list; %s", name, length,

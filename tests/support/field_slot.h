@@ -29,7 +29,7 @@ struct FieldSlot : StepBuffers {
         const struct swl_oracle_rows &expected = step.rows(rank);
         std::vector<char> image(std::max(tokens, job.budget()) * job.row_bytes());
 
-        ids.put(step.ids[(size_t)rank].data(), ids.bytes);
+        id_list.put(step.ids[(size_t)rank].data(), id_list.bytes);
         weights.put(step.weights[(size_t)rank].data(), weights.bytes);
         for (size_t t = 0; t < tokens; t++)
             step.token_row(rank, (int)t, &image[t * job.row_bytes()]);
@@ -169,7 +169,7 @@ struct FieldSlot : StepBuffers {
     {
         std::vector<char> all;
 
-        return !got(ids, "the ids", &all, why) || !got(weights, "the weights", &all, why) ||
+        return !got(id_list, "the ids", &all, why) || !got(weights, "the weights", &all, why) ||
                !got(in, "the tokens", &all, why) || !got(results, "the results", &all, why);
     }
 };

@@ -114,7 +114,9 @@ struct GroupStep : StepBuffers, StepRank {
         EXPECT_EQ(cudaMemcpy(moved->data(), handle_memory->data(), moved->bytes,
                              cudaMemcpyDeviceToDevice),
                   cudaSuccess);
-        open_memory(std::move(moved))->poison(0xee); /* before another rank may get it */
+        const std::unique_ptr<StepBuffer> before = open_memory(std::move(moved));
+
+        before->poison(0xee); /* before another rank may get it */
     }
     void use_library_memory(size_t columns = topk)
     {

@@ -109,24 +109,24 @@ struct StepShape {
 /* One rank's buffers of a step, with known bytes in them, and the calls on them. */
 struct StepBuffers {
     StepShape shape;
-    StepBuffer ids, weights, in, expert_counters, total, source_counters, rows, row_weights,
+    StepBuffer id_list, weights, in, expert_counters, total, source_counters, rows, row_weights,
         row_ids, results, out;
     void *ids_at, *rows_at;                    /* the tensors of ids and of received rows */
     std::unique_ptr<StepBuffer> handle_memory; /* of a test that brings it */
 
     StepBuffers(const StepShape &of, size_t local_experts, size_t nranks)
-        : shape(of), ids(of.tokens * of.topk * 8, 0x5a), weights(of.tokens * of.topk * 4, 0x5a),
+        : shape(of), id_list(of.tokens * of.topk * 8, 0x5a), weights(of.tokens * of.topk * 4, 0x5a),
           in(of.tokens * of.row_bytes, 0xee), expert_counters(local_experts * 4, 0x5a),
           total(4, 0x5a), source_counters(nranks * 4, 0x5a), rows(of.budget * of.row_bytes, 0xee),
           row_weights(of.budget * of.topk * 4, 0x5a), row_ids(of.budget * of.topk * 8, 0x5a),
           results(of.budget * of.row_bytes, 0xee), out(of.tokens * of.row_bytes, 0xee),
-          ids_at(ids.bytes ? ids.data() : nullptr), rows_at(rows.data())
+          ids_at(id_list.bytes ? id_list.data() : nullptr), rows_at(rows.data())
     {
     }
     std::vector<const StepBuffer *> buffers() const
     {
-        return {&ids,  &weights,     &in,      &expert_counters, &total, &source_counters,
-                &rows, &row_weights, &row_ids, &results,         &out};
+        return {&id_list, &weights,     &in,      &expert_counters, &total, &source_counters,
+                &rows,    &row_weights, &row_ids, &results,         &out};
     }
 
     ncclResult_t update(ncclEpHandle_t handle, cudaStream_t stream)
