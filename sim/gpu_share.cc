@@ -61,7 +61,6 @@ cudaError_t make_shared(simt_heap_kind kind, void **ptr_p, size_t bytes,
         return note(cudaErrorInvalidValue);
     if (self()->captures > 0)
         return note(cudaErrorStreamCaptureUnsupported);
-    errno = 0;
     made = simt_thread_self()->fiber ? simt_heap_alloc(kind, current_device(), bytes)
                                      : simt_heap_alloc_file(kind, current_device(), bytes);
     if (!made || !simt_heap_find(made, &block))
