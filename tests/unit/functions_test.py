@@ -67,13 +67,5 @@ extern "C" void h(int a)
                          ["b.c: take() is also the name of a function in a.c"])
 
 
-class Comments(unittest.TestCase):
-    def test_comments_end_at_column_100(self):
-        code = "int a = 1; " + "x" * 100 + "\n"
-        self.assertEqual(list(rules.problems_of("tests/a.c", code + "/* " + "y" * 97 + "\n")), [])
-        (problem,) = rules.problems_of("tests/a.c", code + "    // " + "y" * 97 + "\n")
-        self.assertIn("line 2", problem)
-
-
 if __name__ == "__main__":
     unittest.main()
