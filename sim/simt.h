@@ -94,7 +94,7 @@ struct simt_config {
     bool hang_report; /* stop with a report instead of letting deadlines expire */
     int nsms;
     int shared_kib;
-    bool timed;  /* times are wanted: looks at the clock and seeds cost no time */
+    bool timed;  /* times are wanted: a look at the clock takes its lane time, nobody else */
     int threads; /* > 1: GPUs are dealt to scheduler threads, no replay */
 };
 struct simt_config simt_config_get(void);

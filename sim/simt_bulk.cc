@@ -150,7 +150,7 @@ void enter_context(BulkOp *op)
 
 uint64_t delay(Worker *k)
 {
-    return config.seed && !config.timed ? random_tail(k, 17) : kSeed0Ns;
+    return config.seed ? random_tail(k, 17) : kSeed0Ns;
 }
 
 void group_advance(LaneBulk *g)

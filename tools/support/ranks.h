@@ -37,7 +37,7 @@ struct swl_job {
     /* NULL: device = rank, launched: local rank modulo devices. Several ranks may share one. */
     const int *device_of_rank;
     uint64_t seed;           /* of the schedule; fibers only; 0: SIMT_SEED, or in order */
-    bool timed;              /* times are wanted: fibers keep the same time with every seed */
+    bool timed;              /* times are wanted: fibers without a seed have clocks of their own */
     uint64_t timeout_ns;     /* of the whole job; 0: 600 s. Fibers have no need of it */
     const int *node_of_rank; /* nodes that are not consecutive; length: sum of node_ranks */
 };

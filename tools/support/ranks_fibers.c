@@ -36,7 +36,7 @@ int swl_ranks_run_fibers(struct swl_ranks *all)
 
     if (all->job->seed)
         config.seed = all->job->seed;
-    config.timed = all->job->timed;
+    config.timed = all->job->timed && config.seed == 0; /* a seed is for schedules, not for times */
     simt_config_set(&config);
     for (int r = 0; r < all->nranks; r++) {
         int device = all->job->device_of_rank ? all->job->device_of_rank[r] : r;
